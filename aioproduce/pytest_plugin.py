@@ -1,17 +1,16 @@
-"""The pytest plugin: a cluster in memory and a producer for every test that asks, and assertions on its records.
+"""The pytest plugin: a cluster in memory and a producer for every test that needs them, with assertions on records.
 
-Loaded by pytest in every run where aioproduce is installed (entry point `aioproduce`; `-p no:aioproduce` leaves it
-out), so it loads nothing of aioproduce before a test uses one of its fixtures. How to use it:
-`docs/how-to/testing.md`.
+Loaded by pytest in every run where aioproduce is installed (entry point `aioproduce`; `-p no:aioproduce` disables
+it), so it loads nothing of aioproduce before a test uses one of its fixtures. See `docs/reference/api/testing.md`.
 
 All fixtures are ordinary functions: an async one would belong to one of pytest-asyncio, anyio and pytest-trio, and
-work under no other. So the cluster has a thread of its own, and the producer is started by the test.
+would not work under the others. So the cluster has its own thread, and the test starts the producer.
 
 Invariants:
 
-1. Each test has a cluster of its own, which is gone when the test is over.
-2. A producer that the test has started on its cluster and not closed fails that test, unless it failed anyhow: what
-   the producer had accepted may never have been sent, and the next test would meet its tasks and sockets.
+1. Each test has its own cluster, which is gone when the test is over.
+2. A producer that the test has started on its cluster and not closed fails that test, unless it failed already. The
+   producer's accepted records may never have been sent, and its tasks and sockets would affect the next test.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from aioproduce.testing import ClusterThread
 
 _MARKER: Final = "aioproduce"
-# Options of the marker that are not `ClusterThread`'s.
+# Options of the marker that are not options of `ClusterThread`.
 _PRODUCER: Final = "producer"
 _MAY_LEAVE_OPEN: Final = "may_leave_open"
 
@@ -40,29 +39,29 @@ _has_failed_key: Final = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, so that `--strict-markers` lets it pass."""
+    """Register the marker, for `--strict-markers`."""
     config.addinivalue_line(
         "markers",
         f"{_MARKER}(brokers=3, topics={{name: partitions}}, {_PRODUCER}={{setting: value}}, "
-        f"{_MAY_LEAVE_OPEN}=False, ...): what the fixtures kafka_cluster and producer are made with; "
+        f"{_MAY_LEAVE_OPEN}=False, ...): the options of the fixtures kafka_cluster and producer; "
         "other options are those of aioproduce.testing.FakeCluster",
     )
 
 
 @pytest.fixture
 def kafka_cluster_options() -> dict[str, Any]:
-    """What `kafka_cluster` is made with: override it to return options of `aioproduce.testing.FakeCluster`.
+    """Options of `kafka_cluster`: override it to return options of `aioproduce.testing.FakeCluster`.
 
-    Options of the marker `aioproduce` go before these.
+    Options of the marker `aioproduce` override these.
     """
     return {}
 
 
 @pytest.fixture
 def producer_options() -> dict[str, Any]:
-    """What `producer` and `make_producer` are made with: override it to return settings of `aioproduce.Producer`.
+    """Settings of `producer` and `make_producer`: override it to return settings of `aioproduce.Producer`.
 
-    Settings of the marker (`aioproduce(producer={...})`) go before these, and those of a call before both.
+    Settings of the marker (`aioproduce(producer={...})`) override these, and those of a call override both.
     """
     return {}
 
@@ -71,10 +70,10 @@ def producer_options() -> dict[str, Any]:
 def kafka_cluster(
     request: pytest.FixtureRequest, kafka_cluster_options: dict[str, Any]
 ) -> Iterator[ClusterThread]:
-    """A Kafka cluster in memory, on a thread of its own: `aioproduce.testing.ClusterThread`.
+    """A Kafka cluster in memory, in its own thread: `aioproduce.testing.ClusterThread`.
 
-    Three brokers on free ports of the loopback address; topics are created as they are asked for. It can be told to
-    fail (`kafka_cluster.faults`), and tells what was produced (`kafka_cluster.assert_produced()`).
+    It has three brokers on free ports of the loopback address, and creates topics on demand. It can be made to fail
+    (`kafka_cluster.faults`), and gives access to the produced records (`kafka_cluster.assert_produced()`).
     """
     from aioproduce.testing import ClusterThread
 
@@ -104,7 +103,7 @@ class MakeProducer(Protocol):
 def make_producer(
     request: pytest.FixtureRequest, kafka_cluster: ClusterThread, producer_options: dict[str, Any]
 ) -> MakeProducer:
-    """A function that makes producers for the test's cluster, e.g. `make_producer(linger_ms=20)`."""
+    """A function that creates producers for the test's cluster, e.g. `make_producer(linger_ms=20)`."""
     from aioproduce import Producer
 
     marked = _marked(request.node)
@@ -131,9 +130,9 @@ def producer(make_producer: MakeProducer) -> Producer[Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail the test that leaves a producer open which it has started itself.
+    """Fail a test that has started a producer and leaves it open.
 
-    Those that fixtures have started are looked at when the cluster is: their fixtures may close them.
+    Producers that fixtures have started are checked together with the cluster: their fixtures may close them.
     """
     if _cluster_key not in item.stash:
         return (yield)
@@ -151,13 +150,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def _secured(cluster: ClusterThread) -> dict[str, str]:
-    """What lets a producer into a cluster that asks for TLS or a login."""
+    """Return the settings with which a producer connects to a cluster that requires TLS or a login."""
     return {name.replace(".", "_"): value for name, value in cluster.client_settings().items()}
 
 
 @dataclass(slots=True)
 class _Marked:
-    """What a test's markers say, those of the function before those of its class and its module."""
+    """The options in a test's markers; those of the function override those of its class and its module."""
 
     cluster: dict[str, Any] = field(default_factory=dict)
     producer: dict[str, Any] = field(default_factory=dict)
@@ -169,7 +168,7 @@ def _marked(item: pytest.Item) -> _Marked:
     for mark in reversed([*item.iter_markers(_MARKER)]):
         if mark.args:
             pytest.fail(
-                f"@pytest.mark.{_MARKER} takes options by name, e.g. brokers=1: not {mark.args!r}",
+                f"@pytest.mark.{_MARKER} needs options by name, e.g. brokers=1, not {mark.args!r}",
                 pytrace=False,
             )
         options = dict(mark.kwargs)
@@ -190,12 +189,12 @@ def _check_names(options: dict[str, Any]) -> None:
     for name in options:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
-            pytest.fail(f"@pytest.mark.{_MARKER} has no option {name!r}; {hint}", pytrace=False)
+            hint = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(known)}"
+            pytest.fail(f"@pytest.mark.{_MARKER} does not have an option {name!r}; {hint}", pytrace=False)
 
 
 def _left_open(item: pytest.Item) -> list[ProducerLife]:
-    """The producers on the test's cluster that are started and not closed."""
+    """Return the producers on the test's cluster that are started and not closed."""
     if "aioproduce.producer.life" not in sys.modules or _marked(item).may_leave_open:
         return []
     from aioproduce.producer.life import open_producers
@@ -207,7 +206,7 @@ def _left_open(item: pytest.Item) -> list[ProducerLife]:
 def _complaint(left: list[ProducerLife]) -> str:
     producers = ", ".join(f"the producer {each.config.client_id!r}" for each in left)
     return (
-        f"left open: {producers}. Close what you start, or what it has accepted may never be sent: "
+        f"left open: {producers}. Close every producer that you start, or its accepted records may never be sent: "
         "`async with producer:`, or await producer.close() (a service: end it before the test ends). "
-        f"Where that is meant: @pytest.mark.{_MARKER}({_MAY_LEAVE_OPEN}=True)"
+        f"If that is intended: @pytest.mark.{_MARKER}({_MAY_LEAVE_OPEN}=True)"
     )

@@ -1,7 +1,7 @@
-"""Spark registers what a package named `pyspark_*` calls `DefaultSource` by itself at its first use.
+"""Spark registers the `DefaultSource` of every package named `pyspark_*` at its first use.
 
-It imports every such package at once, and leaves out all of them where one fails. So where the sink cannot be
-imported, another of its name takes its place, and tells why when somebody asks for it.
+It imports all such packages at once, and ignores all of them if one fails. So if the sink cannot be imported, a
+substitute with its name takes its place, and reports the reason when it is used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ else:
         _REASON = str(error)
 
         class DefaultSource(DataSource):
-            """Stands for the sink where it cannot be imported: Spark is older than 4.1, for one."""
+            """Replaces the sink if it cannot be imported, e.g. because Spark is older than 4.1."""
 
             def __init__(self, options: dict[str, str]) -> None:
                 from aioproduce.spark.requirements import check_extra
@@ -38,5 +38,5 @@ else:
 
             @classmethod
             def name(cls) -> str:
-                """As the sink's."""
+                """Return the sink's name."""
                 return "aioproduce"

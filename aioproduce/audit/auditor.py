@@ -4,10 +4,8 @@
         ...
 
 It is passed as an interceptor but is not one: the producer recognizes it by `begin_audit`, numbers the records
-itself
-as it writes them (`_native/record_numbers`), counts their outcomes by batch (`core/record_audit`) and publishes
-what
-`make()` returns (`core/audit_marks`).
+itself as it writes them (`_native/record_numbers`), counts their outcomes by batch (`core/record_audit`) and
+publishes what `make()` returns (`core/audit_marks`).
 
 Invariants:
 

@@ -4,8 +4,8 @@ Published to the audit topic by the producer (core/record_audit) and by each tas
 data and compared with it by the audit. Needs only the standard library.
 
 A mark's key is the producer's id as 32 hexadecimal digits in ASCII, and its value is a JSON object in UTF-8 with
-the
-fields of `Mark`. Unknown fields are ignored, so that a later version may add some; another `version` is an error.
+the fields of `Mark`. Unknown fields are ignored, so that a later version may add some; another `version` is an
+error.
 
 Invariants:
 

@@ -1,8 +1,7 @@
 """The stamp of a record: its producer's id and its number, in one header of fixed size.
 
 Written by the producer's hot path (`_native/record_numbers`) and by the Spark sink, read by programs that audit a
-log
-or a lake. Needs only the standard library.
+log or a lake. Needs only the standard library.
 
 The header's name is `ap.id`, and its value has 24 bytes:
 

@@ -1,4 +1,4 @@
-"""`BlockingProducer`: the producer for threads and scripts that have no event loop ([docs/how-to/blocking.md]).
+"""`BlockingProducer`: the producer for threads and scripts without a loop ([docs/reference/api/blocking.md]).
 
     from aioproduce import BlockingProducer
 
@@ -6,7 +6,7 @@
         delivery = producer.send("orders", b"42")  # accepted
         metadata = delivery.result()               # acknowledged
 
-A thread of its own runs one `Producer`; records get there in batches (`aioproduce._native.hand_over`).
+A thread of its own runs one `Producer`; records reach it in batches (`aioproduce._native.hand_over`).
 """
 
 from __future__ import annotations

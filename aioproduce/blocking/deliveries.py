@@ -1,7 +1,7 @@
-"""What `BlockingProducer.send_many()` returns: one handle for many deliveries, for threads.
+"""The result of `BlockingProducer.send_many()`: one handle for many deliveries, for threads.
 
-Around the `Deliveries` of the Producer. Those are asked in the loop thread, and where the caller is once that has
-ended: then each is settled, and nothing waits.
+It wraps the `Deliveries` of the Producer. They are awaited in the loop thread. After that has ended, the caller's
+thread reads them: all are then settled, and nothing waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 @final
 class BlockingDeliveries:
-    """The deliveries of records sent together, in their order.
+    """The deliveries of records that were sent together, in order.
 
     Example:
         >>> deliveries = producer.send_many("orders", [b"1", b"2"])
@@ -39,7 +39,7 @@ class BlockingDeliveries:
         self._length = 0
 
     def _add(self, part: Deliveries) -> None:
-        """More records were accepted (for the producer)."""
+        """Add further accepted records (for the producer)."""
         if len(part):
             self._parts.append(part)
             self._length += len(part)
@@ -48,18 +48,18 @@ class BlockingDeliveries:
         return self._length
 
     def result(self, timeout: float | None = None) -> list[RecordMetadata]:
-        """Wait until every record is settled.
+        """Wait until every record is acknowledged or failed.
 
         Args:
-            timeout: Seconds to wait at most.
+            timeout: Maximum seconds to wait.
 
         Returns:
-            The metadata of all.
+            The metadata of all records.
 
         Raises:
-            DeliveryError: a record failed; this is the error of the first that did.
-            TimeoutError: not all were settled in time; they go on.
-            LoopThreadError: called in the loop thread.
+            DeliveryError: If a record failed; this is the error of the first one that did.
+            TimeoutError: If not all have an outcome in time; they are still being sent.
+            LoopThreadError: If it is called in the loop thread.
         """
         found: list[RecordMetadata] = []
         for outcome in self.outcomes(timeout):
@@ -69,11 +69,11 @@ class BlockingDeliveries:
         return found
 
     def outcomes(self, timeout: float | None = None) -> list[RecordMetadata | DeliveryError]:
-        """Wait until every record is settled; gives each record's metadata or error. Raises as `wait()`."""
+        """Wait as `wait()` does; return each record's metadata or error, and raise only for the waiting itself."""
         return [outcome for part in self._ask(timeout, Deliveries.outcomes) for outcome in part]
 
     def failed(self, timeout: float | None = None) -> dict[int, DeliveryError]:
-        """Wait until every record is settled; gives the errors by the records' index. Raises as `wait()`."""
+        """Wait as `wait()` does; return the errors by the records' index."""
         found: dict[int, DeliveryError] = {}
         first = 0
         for part, failed in zip(self._parts, self._ask(timeout, Deliveries.failed), strict=True):
@@ -82,12 +82,12 @@ class BlockingDeliveries:
         return found
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until every record is settled, without the metadata of any.
+        """Wait until every record is acknowledged or failed, without returning metadata.
 
         Raises:
-            DeliveryError: a record failed; this is the error of the first that did. `failed()` has them all.
-            TimeoutError: not all were settled in time; they go on.
-            LoopThreadError: called in the loop thread.
+            DeliveryError: If a record failed; this is the error of the first one. `failed()` returns all of them.
+            TimeoutError: If not all have an outcome in time; they are still being sent.
+            LoopThreadError: If it is called in the loop thread.
         """
         failed = self.failed(timeout)
         if failed:

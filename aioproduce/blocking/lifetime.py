@@ -1,11 +1,11 @@
-"""The end of the process, and its forks: what becomes of producers that run then.
+"""What happens to running producers at the end of the process and in forks.
 
 Invariants:
 
-1. When the interpreter exits, every producer that still runs is closed, in bounded time, after the threads that
-   are no daemons have ended (they may still send) and before those that are stop.
-2. In a child nothing of the parent's is touched, and nothing of it is freed: a loop that is freed there would
-   take its sockets out of the selector that parent and child share.
+1. When the interpreter exits, every running producer is closed in bounded time: after the non-daemon threads have
+   ended, which may still send, and before daemon threads stop.
+2. A forked child neither uses nor frees objects of the parent: a loop that is freed there would remove its sockets
+   from the selector that parent and child share.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _lock = threading.Lock()
 
 
 def began(session: Session) -> None:
-    """A session runs from now on."""
+    """Register a running session."""
     _running[id(session)] = session
 
 
 def ended(session: Session) -> None:
-    """It does not any more."""
+    """Remove a session that has ended."""
     _running.pop(id(session), None)
 
 
 def restarting() -> threading.Lock:
-    """Held while a producer is started, or started anew in a child."""
+    """Return the lock that is held while a producer is started, or restarted in a child."""
     return _lock
 
 
@@ -54,8 +54,8 @@ def _forked() -> None:
     _running.clear()
 
 
-# Not `threading._register_atexit()`: it comes before the user's own threads have ended. When `atexit` comes,
-# `concurrent.futures` has ended its threads, so `CompressionWorkers` compresses in the loop thread.
+# Not `threading._register_atexit()`, which is called before the user's own threads have ended. When `atexit`
+# handlers run, `concurrent.futures` has ended its threads, so `CompressionWorkers` compresses in the loop thread.
 atexit.register(_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)

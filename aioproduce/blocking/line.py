@@ -1,14 +1,15 @@
-"""The line of threads that wait for room in the hand-over.
+"""The queue of threads that wait for room in the hand-over.
 
 Used by `Session` in the threads that send, and by `Pump` in the loop thread, which lets them in.
 
 Invariants:
 
-1. First come, first served: while anybody stands here the hand-over takes nothing from others.
-2. Nobody is woken for one free place. The line moves when the hand-over is half empty, as far as there is room: a
-   thread that is woken finds room for many records, and each wake-up costs two switches of the interpreter lock.
-3. Who is let in is in: the loop thread puts the record where it belongs, so that the order is that of the line.
-4. Who leaves (time-out, Ctrl-C) takes its place along.
+1. First come, first served: while threads are waiting, the hand-over accepts nothing from others.
+2. No thread is woken for one free place. Threads are let in when the hand-over is half empty, as far as there is
+   room: a woken thread then finds room for many records, and each wake-up costs two switches of the interpreter
+   lock.
+3. When a thread is let in, the loop thread itself adds the record, so that records keep the order of the queue.
+4. A thread that leaves (timeout, Ctrl-C) gives up its place.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @final
 class _Place:
-    """One thread in the line."""
+    """One waiting thread."""
 
     __slots__ = ("delivery", "is_in", "woken")
 
@@ -40,14 +41,14 @@ class Line:
     """Threads that wait until their record is in the hand-over.
 
     Args:
-        hand_over: What is full.
+        hand_over: The hand-over that is full.
     """
 
     __slots__ = ("_hand_over", "_lock", "_places")
 
     def __init__(self, hand_over: HandOver) -> None:
         self._hand_over = hand_over
-        # Again by the same thread: a signal's handler may send while its thread is in here.
+        # Reentrant, because a signal handler may send while its thread holds the lock.
         self._lock = threading.RLock()
         self._places: deque[_Place] = deque()
 
@@ -58,20 +59,20 @@ class Line:
         """Wait until the record is in.
 
         Args:
-            delivery: The record's.
-            timeout: Seconds at most.
+            delivery: The record's delivery.
+            timeout: Maximum seconds.
 
         Returns:
-            Whether it is; False after the time-out, and once the hand-over is shut.
+            Whether it is in; False after the timeout, or once the hand-over is shut.
         """
         place = _Place(delivery)
         try:
             with self._lock:
                 if not self._hand_over.is_open:
-                    return False  # nobody would look at the line any more
+                    return False  # nobody looks at the line any more
                 self._places.append(place)
                 self._hand_over.has_line = True
-            # The loop thread may have emptied it since; then nothing else would make it look again.
+            # The loop thread may have emptied it meanwhile; then nothing else would make it look again.
             self._hand_over.tell()
             place.woken.acquire(timeout=min(timeout, threading.TIMEOUT_MAX))
         finally:
@@ -80,12 +81,12 @@ class Line:
                     self._places.remove(place)
                     self._hand_over.has_line = bool(self._places)
             if not place.is_in:
-                # Who left may have been all that the next one waited for.
+                # The next thread may have waited only for the one that left.
                 self._hand_over.tell()
         return place.is_in
 
     def move(self) -> None:
-        """Let in whoever fits, from the front."""
+        """Let threads in from the front, as far as there is room."""
         if not self._places or not self._hand_over.is_half_empty:
             return
         with self._lock:
@@ -94,7 +95,7 @@ class Line:
             self._hand_over.has_line = bool(self._places)
 
     def dissolve(self) -> None:
-        """Wake all of them; the hand-over is shut."""
+        """Wake all threads, because the hand-over is shut."""
         with self._lock:
             while self._places:
                 self._leave(is_in=False)

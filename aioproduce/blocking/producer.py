@@ -1,10 +1,9 @@
-"""`BlockingProducer`, what threads and scripts import: the calls, and which `Session` they go to.
+"""`BlockingProducer`, the class for threads and scripts: its calls, and the `Session` that they use.
 
 Invariants:
 
-1. A session is of one process. In a child there is none, or, where that is asked for, a new one at the first
-   call.
-2. With a `transactional.id` a record goes the way of the transaction that its thread began, and no other.
+1. A session belongs to one process. A child process has none or, if requested, a new one at its first call.
+2. With a `transactional.id`, a record belongs to the transaction that its thread began.
 """
 
 from __future__ import annotations
@@ -40,20 +39,20 @@ if TYPE_CHECKING:
 class BlockingProducer(BlockingTransactionCalls[K, V]):
     """Sends records to Kafka from any number of threads, without an event loop.
 
-    A thread of its own runs one `Producer`. `send()` hands a record over, and gives a future with the interface
+    A thread of its own runs one `Producer`. `send()` hands over a record and returns a future with the interface
     of `concurrent.futures.Future`.
 
     Args:
-        bootstrap_servers: As of `Producer`.
-        restart_after_fork: Whether a child process that `fork()` made starts a producer of its own, at its
-            first call; otherwise calls raise ForkedProcessError there.
-        exit_timeout: Seconds that closing may take when the interpreter exits and nobody called `close()`.
-        key_serializer: As of `Producer`.
-        value_serializer: As of `Producer`.
-        **settings: As of `Producer`.
+        bootstrap_servers: As for `Producer`.
+        restart_after_fork: Whether a forked child process starts its own producer at its first call; otherwise
+            calls raise ForkedProcessError there.
+        exit_timeout: Seconds that closing may take at the interpreter's exit if `close()` was not called.
+        key_serializer: As for `Producer`.
+        value_serializer: As for `Producer`.
+        **settings: As for `Producer`.
 
     Raises:
-        ConfigError: as of `Producer`; or `restart_after_fork` and a `transactional_id`.
+        ConfigError: If `Producer` raises it, or if `restart_after_fork` and a `transactional_id` are set.
 
     Example:
         >>> with BlockingProducer("localhost:9092") as producer:
@@ -122,8 +121,8 @@ class BlockingProducer(BlockingTransactionCalls[K, V]):
         self.config: ProducerConfig = Producer(config).config
         if restart_after_fork and self.config.transactional_id is not None:
             raise ConfigError(
-                "restart_after_fork is set, and transactional.id, too: a child's producer of the same id would "
-                "fence its parent's. Make a producer with an id of its own in each child",
+                "restart_after_fork and transactional.id are both set: a child's producer with the same id would "
+                "fence its parent's. Create a producer with an id of its own in each child",
                 key="transactional.id",
             )
         self._restarts = restart_after_fork
@@ -134,18 +133,18 @@ class BlockingProducer(BlockingTransactionCalls[K, V]):
     # -- life ---
 
     def start(self, *, require_broker: bool = False) -> None:
-        """Start the loop thread. Does not wait for a broker unless asked.
+        """Start the loop thread, without waiting for a broker by default.
 
         Args:
-            require_broker: Wait until a broker answers, at most `max.block.ms`.
+            require_broker: Whether to wait until a broker answers, at most `max.block.ms`.
 
         Raises:
-            ProducerStateError: it was started before.
-            NoBrokerAvailableError: `require_broker` was asked and none answered in time.
+            ProducerStateError: If it was started before.
+            NoBrokerAvailableError: If `require_broker` is true and no broker answered in time.
         """
         with lifetime.restarting():
             if self._session is not None or self._is_closed:
-                raise ProducerStateError("a producer is started once; make a new one")
+                raise ProducerStateError("a producer can be started only once: create a new one")
             self._begin(require_broker=require_broker)
 
     def _begin(self, *, require_broker: bool) -> Session:
@@ -159,15 +158,15 @@ class BlockingProducer(BlockingTransactionCalls[K, V]):
         return session
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what was accepted, then end the loop thread. Again, it does nothing.
+        """Send accepted records, then end the loop thread. Further calls do nothing.
 
         Args:
-            timeout: Seconds; what is not acknowledged by then fails with ForcedCloseError. `None` waits for every
-                record, which `max.block.ms` and `delivery.timeout.ms` bound together; 0 gives up on all at once.
+            timeout: Seconds after which unacknowledged records fail with ForcedCloseError. `None` waits for every
+                record, which `max.block.ms` and `delivery.timeout.ms` bound together; 0 drops all at once.
 
         Raises:
-            ValueError: the timeout is negative.
-            LoopThreadError: called in the loop thread.
+            ValueError: If the timeout is negative.
+            LoopThreadError: If it is called in the loop thread.
         """
         check_timeout(timeout)
         session = self._session
@@ -190,27 +189,27 @@ class BlockingProducer(BlockingTransactionCalls[K, V]):
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "a BlockingProducer is neither pickled nor copied: make another one, BlockingProducer(producer.config)"
+            "a BlockingProducer cannot be pickled or copied: create another one, BlockingProducer(producer.config)"
         )
 
     def __repr__(self) -> str:
-        if not hasattr(self, "config"):  # in the traceback of a constructor that failed
+        if not hasattr(self, "config"):  # in the traceback of a failed constructor
             return "<BlockingProducer, not made>"
         servers = ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
         state = "new" if self._session is None else "closed" if self._is_closed else "running"
         return f"<BlockingProducer {self.config.client_id} -> {servers}, {state}>"
 
     def _running(self) -> Session:
-        """The session that a call is for.
+        """Return the session for a call.
 
         Raises:
-            NotStartedError: there is none yet.
-            ProducerClosedError: or not any more.
-            ForkedProcessError: or it is the parent's.
+            NotStartedError: If the producer was not started.
+            ProducerClosedError: If it was closed.
+            ForkedProcessError: If it belongs to the parent process.
         """
         session = self._session
         if self._is_closed:
-            raise ProducerClosedError("the producer is closed: make a new one to send again")
+            raise ProducerClosedError("the producer is closed: create a new one to send again")
         if session is None:
             raise NotStartedError(
                 "the producer is not started: use `with producer:`, or call producer.start() first"
@@ -246,29 +245,30 @@ class BlockingProducer(BlockingTransactionCalls[K, V]):
         )
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything accepted so far without lingering, and wait until it is settled and called back for.
+        """Send accepted records without lingering, and wait until they have outcomes and their callbacks have run.
 
         Args:
             timeout: Seconds; `None` waits for all, which `max.block.ms` and `delivery.timeout.ms` bound.
 
         Raises:
-            FlushTimeoutError: not all was settled in time; it goes on.
-            ValueError: the timeout is negative.
-            ProducerStateError: as in `send()`. A record that failed raises from its own future, not from here.
+            FlushTimeoutError: If not all have an outcome in time; they are still being sent.
+            ValueError: If the timeout is negative.
+            ProducerStateError: If `send()` would raise it. The error of a failed record is raised by its own
+                future.
         """
         check_timeout(timeout)
         session = self._running()
         session.call(session.flush, timeout)
 
-    # -- asking ---
+    # -- information ---
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
-        """The partitions of a topic, as `Producer.partitions_for()`."""
+        """Return the partitions of a topic, as `Producer.partitions_for()` does."""
         session = self._running()
         return session.call(session.producer.partitions_for, topic, timeout)
 
     def metrics(self) -> MetricsSnapshot:
-        """What is counted and measured, as `Producer.metrics()`."""
+        """Return the metrics, as `Producer.metrics()` does."""
         session = self._session
         if session is None:
             return Producer(self.config).metrics()
@@ -292,10 +292,10 @@ class BlockingProducer(BlockingTransactionCalls[K, V]):
 
     @property
     def unobserved_failures(self) -> int:
-        """Records that failed and that nobody asked or was called back for."""
+        """The number of failed records whose future was not read and which had no callback."""
         return 0 if self._session is None else self._session.producer.unobserved_failures
 
     @property
     def outstanding_bytes(self) -> int:
-        """Bytes of `buffer.memory` in use."""
+        """The bytes of `buffer.memory` in use."""
         return 0 if self._session is None else self._session.producer.outstanding_bytes

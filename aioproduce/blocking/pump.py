@@ -1,15 +1,15 @@
-"""The loop thread's side of `BlockingProducer`: takes what threads handed over into batches, in its order.
+"""The loop thread's side of `BlockingProducer`: moves records from the hand-over into batches, in order.
 
-Run by `Session`, and by each transaction, as one task beside the Producer's own. What an open batch can take goes
-there in C, many records at a time; the one at which there is something to decide goes the way of `Producer.send()`.
+Run by `Session` and by each transaction as a task of its own. Records for an open batch are appended in C, many at
+a time. A record that needs a decision is sent as `Producer.send()` does it.
 
 Invariants:
 
-1. Each entry that was taken is accepted or refused, once, also when the task ends in the middle.
-2. Records that wait for memory hold up all behind them: these would wait for the same. Those of a topic that is
-   not known any more hold up only that topic's (a *lane*), which keep their order.
-3. An entry waits here for `max.block.ms` at most, from its hand-over on.
-4. The loop gets its turn about every millisecond.
+1. Each entry is accepted or refused exactly once, even if the task ends in the middle.
+2. A record that waits for memory delays all later ones, which would also wait. A record of a topic without metadata
+   delays only that topic's records (a *lane*), which keep their order.
+3. An entry waits here at most `max.block.ms` from its hand-over on.
+4. Other tasks of the loop run about every millisecond.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from aioproduce.producer.life import ProducerLife
     from aioproduce.producer.transaction_life import TransactionLife
 
-# So many records are a fraction of a millisecond's work; then the clock is read.
+# This many records take a fraction of a millisecond; then the clock is read.
 _MOST: Final = 1024
 _TURN: Final = 0.001
 
@@ -61,12 +61,11 @@ class _Lane:
 class Pump:
     """Moves records from the hand-over into batches.
 
-    Args:
-        life: The Producer's.
-        max_block: `max.block.ms`, in seconds.
-        hand_over: Where from.
-        line: Threads that wait for room there.
-        on_refusal: Called with the error of each record that came into no batch.
+    life: The Producer's life.
+    max_block: `max.block.ms`, in seconds.
+    hand_over: The hand-over.
+    line: Threads that wait for room in it.
+    on_refusal: Called with the error of each record that did not get into a batch.
     """
 
     __slots__ = (
@@ -100,8 +99,8 @@ class Pump:
         self._line = line
         self._entries: list[BlockingDelivery] = []
         self._at = 0
-        # How many entries went from the hand-over into a batch, a lane, or were refused; and who waits for how
-        # many.
+        # How many entries have left the hand-over (into a batch or a lane, or refused), and who waits for which
+        # number.
         self._left = 0
         self._marks: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._lanes: dict[str, _Lane] = {}
@@ -115,7 +114,7 @@ class Pump:
         """Move records until `stop()`.
 
         Raises:
-            ProducerStateError: the Producer died.
+            ProducerStateError: If the Producer failed.
         """
         while not self._is_stopped:
             self._is_woken = False
@@ -132,18 +131,18 @@ class Pump:
                     self._sleeper = None
 
     def wake(self) -> None:
-        """Look at the hand-over again; called in the loop thread."""
+        """Check the hand-over again; called in the loop thread."""
         self._is_woken = True
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
 
     def stop(self) -> None:
-        """End the task after what it is at."""
+        """End the task after its current step."""
         self._is_stopped = True
         self.wake()
 
     def answer(self) -> None:
-        """Heed those who wait for records that were accepted before; called in the loop thread."""
+        """Serve threads that wait for records accepted earlier; called in the loop thread."""
         for delivery in self._hand_over.take_questions():
             delivery._heed_watch()
 
@@ -176,7 +175,7 @@ class Pump:
     # -- one record ---
 
     async def _decide(self, entry: BlockingDelivery) -> None:
-        """Accept a record of which something is to be decided, or refuse it."""
+        """Accept a record that needs a decision, or refuse it."""
         record = SerializedRecord._make(entry._record)
         topic = record.topic
         lane = self._lanes.get(topic)
@@ -201,7 +200,7 @@ class Pump:
         )
 
     async def _serve(self, topic: str, lane: _Lane) -> None:
-        """Accept the records of a lane, in their order."""
+        """Accept the records of a lane in order."""
         try:
             while lane.entries:
                 entry = lane.entries[0]
@@ -236,10 +235,10 @@ class Pump:
             self._on_refusal(error)
         entry._refuse(error)
 
-    # -- waiting for it, and its end ---
+    # -- waiting and end ---
 
     async def through(self, timeout: float | None) -> bool:
-        """Wait until all that was handed over so far is accepted or refused.
+        """Wait until all records handed over so far are accepted or refused.
 
         Returns:
             False if that took longer than `timeout` seconds.
@@ -254,7 +253,7 @@ class Pump:
         return True
 
     async def behind(self, topic: str, timeout: float) -> None:
-        """Wait, `timeout` seconds at most, until no record of a topic that was handed over before is in front."""
+        """Wait at most `timeout` seconds until all records of a topic that were handed over earlier have passed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._reached(self._hand_over.sent)
@@ -268,7 +267,7 @@ class Pump:
             await waiter
 
     async def settle(self, make_error: Callable[[BlockingDelivery], BaseException]) -> None:
-        """Refuse what is left; the hand-over is shut, and the task at its end."""
+        """Refuse the remaining records, after the hand-over is shut and the task has ended."""
         for lane in list(self._lanes.values()):
             lane.task.cancel()
             await asyncio.wait([lane.task])
@@ -287,17 +286,17 @@ class Pump:
         self._marks.clear()
 
     async def end(self, make_error: Callable[[BlockingDelivery], BaseException]) -> None:
-        """Refuse what is left, answer every question; the hand-over is shut, the Producer at its end."""
+        """Refuse the remaining records and serve all waiting threads, after the Producer has ended."""
         await self.settle(make_error)
         for delivery in self._hand_over.end():
             delivery._heed_watch()
 
 
 def forced_close(entry: BlockingDelivery) -> ForcedCloseError:
-    """The producer was closed before a record was in a batch."""
+    """Return the error for a record that was in no batch when the producer was closed."""
     partition = entry._record[4]
     return ForcedCloseError(
-        "the producer was closed before the record was sent: give close() more time, or flush() before",
+        "the producer was closed before the record was sent: give close() more time, or call flush() first",
         topic_partition=TopicPartition(entry.topic, -1 if partition is None else partition),
         possibly_written=False,
         attempts=0,
@@ -306,7 +305,7 @@ def forced_close(entry: BlockingDelivery) -> ForcedCloseError:
 
 
 def not_in_transaction(entry: BlockingDelivery, cause: TransactionError | None) -> TransactionAbortedError:
-    """The transaction ended, or failed, before a record was in a batch."""
+    """Return the error for a record that was in no batch when its transaction ended or failed."""
     partition = entry._record[4]
     error = TransactionAbortedError(
         "the record was not sent: its transaction " + ("is being aborted" if cause is None else "has failed"),

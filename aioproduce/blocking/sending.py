@@ -1,8 +1,8 @@
-"""What `BlockingProducer` and its transactions send by; `send()` itself is in `BlockingPath`.
+"""The sending calls of `BlockingProducer` and its transactions, except `send()` itself, which is in `BlockingPath`.
 
 Invariants:
 
-1. `send()` that raises has handed nothing over; `send()` that returns has, exactly once.
+1. If `send()` raises, it has handed over nothing. If it returns, it has handed over the record exactly once.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
     from aioproduce.producer.interceptors import OnOutcome
     from aioproduce.records import Headers, ProducerRecord, RecordMetadata
 
-# Rows that `send_many()` takes from its iterables at once: a hand-over costs as much as a hundred records.
+# Rows that `send_many()` reads from its iterables at a time: a hand-over costs as much as a hundred records.
 _ROWS: Final = 4096
 
 
 class BlockingSending(BlockingPath, Generic[K, V]):
-    """Sends records by a way."""
+    """Sends records through a `Way`."""
 
-    # As `Producer`: CPython 3.12 and later look `send` up anew for each record where the `__dict__` is filled.
-    # Interpreted, BlockingPath has both already.
+    # As in `Producer`: CPython 3.12 and later look up `send` for each record if the `__dict__` is not empty.
+    # In the interpreted build, BlockingPath already has both.
     __slots__ = () if BlockingPath.__dictoffset__ else ("__dict__", "__weakref__")
 
     def _way_in(self) -> Way:
-        """The way that a record of the calling thread goes.
+        """Return the way for a record of the calling thread.
 
         Raises:
-            ProducerStateError: there is none.
+            ProducerStateError: If there is none.
         """
         raise NotImplementedError
 
@@ -82,12 +82,13 @@ class BlockingSending(BlockingPath, Generic[K, V]):
         timeout: float | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> RecordMetadata:
-        """`send()`, then wait for the acknowledgement.
+        """Send a record with `send()`, then wait for the acknowledgement.
 
-        `timeout` bounds the waiting for room and metadata, as in `send()`, not that for the acknowledgement.
+        `timeout` bounds the wait for room and metadata, as in `send()`, and not the wait for the acknowledgement.
 
         Raises:
-            DeliveryError: it was not acknowledged; and what `send()` raises.
+            DeliveryError: If the record was not acknowledged.
+            ProducerError: If `send()` raises.
         """
         return self.send(
             topic,
@@ -166,21 +167,21 @@ class BlockingSending(BlockingPath, Generic[K, V]):
 
         Args:
             topic: The topic.
-            values: The values, from any iterable; it is asked in this thread, for some at a time.
+            values: The values, from any iterable; it is read in this thread, some at a time.
             keys: As many keys as values, or None.
-            partition: Of all of them.
-            timestamp: Of all of them.
-            headers: Of all of them.
-            timeout: Seconds to wait at most each time, where that is less than `max.block.ms`.
+            partition: The partition of all records.
+            timestamp: The timestamp of all records.
+            headers: The headers of all records.
+            timeout: Maximum seconds per wait, capped by `max.block.ms`.
             on_delivery: Called once per record, in the loop thread.
 
         Returns:
-            One handle for all.
+            One handle for all records.
 
         Raises:
-            PartialSendError: a record could not be accepted, or there were not as many keys as values; those
-                before it are accepted and are in the error's `deliveries`.
-            ProducerStateError: as in `send()`; of a call that was never allowed, there is no first part.
+            PartialSendError: If a record could not be accepted, or if the numbers of keys and values differ. The
+                records before it are accepted, and are in the error's `deliveries`.
+            ProducerStateError: If `send()` would raise it; no record was then accepted.
         """
         way = self._way_in()
         session = way.session
@@ -225,6 +226,6 @@ def _both(on_outcome: OnOutcome | None, on_delivery: DeliveryCallback | None) ->
 
 
 def check_timeout(timeout: float | None) -> None:
-    """Refuse one that is negative or not a number."""
+    """Refuse a timeout that is negative or not a number."""
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"timeout must be 0 or more seconds, not {timeout}")

@@ -1,14 +1,14 @@
-"""One run of a BlockingProducer, in one process: the loop thread, the Producer in it, and the way between.
+"""One run of a BlockingProducer in one process: the loop thread, its Producer, and the way between threads.
 
-Made by `BlockingProducer.start()`, and again in a child process where that is asked for. Its public methods are
-called in any thread; what runs in the loop thread is `async`, or says so.
+Created by `BlockingProducer.start()`, and again in a child process if that is requested. Its public methods are
+called in any thread. Methods that run in the loop thread are `async` or documented so.
 
 Invariants:
 
-1. No call waits without a bound, or for a loop thread that is gone (`LoopThread`).
-2. Whatever ends the loop thread (close, the death of the Producer's sender, an error in the loop), every record
-   is settled and every thread that waits is woken (`_run()`).
-3. Nothing waits in the loop thread: it would wait for itself.
+1. No call waits without a bound, or for a loop thread that has ended (`LoopThread`).
+2. Whatever ends the loop thread (close, a failure of the Producer's sender, an error in the loop), every record
+   gets an outcome and every waiting thread is woken (`_run()`).
+3. Nothing waits in the loop thread, because it would wait for itself.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ R = TypeVar("R")
 
 _log = logging.getLogger("aioproduce")
 
-# What close() takes beyond its time-out at most (`producer.life`): sockets that do not end, compression that takes
-# long, and the same of the Sender of an audited producer's marks.
+# The maximum seconds of close() beyond its timeout (`producer.life`): for sockets that do not end, slow
+# compression, and the same for the Sender of an audited producer's marks.
 _GRACE: Final = 15.0
 
 
@@ -61,15 +61,15 @@ class Session:
 
     Args:
         config: Its settings.
-        exit_timeout: Seconds that it may take when the interpreter exits.
+        exit_timeout: Seconds that closing may take at the interpreter's exit.
 
     Attributes:
-        config: As given.
+        config: As passed.
         producer: The Producer; only for the loop thread.
-        way: That of its records.
-        hand_over: Where they are put.
-        current: The transaction that was begun last.
-        ways: Those of transactions whose deliveries may still be asked for; only for the loop thread.
+        way: The way of its records.
+        hand_over: The queue of records for the loop thread.
+        current: The last transaction.
+        ways: The ways of transactions whose deliveries may still be read; only for the loop thread.
     """
 
     __slots__ = (
@@ -102,13 +102,13 @@ class Session:
         self._is_over = threading.Event()
         self._over: concurrent.futures.Future[None] | None = None
 
-    # -- its life, from the threads that call ---
+    # -- lifetime, called by other threads ---
 
     def start(self, *, require_broker: bool) -> None:
         """Start the loop thread and the Producer.
 
         Raises:
-            NoBrokerAvailableError: as `Producer.start()`.
+            NoBrokerAvailableError: If `Producer.start()` raises it.
         """
         self._thread = LoopThread(f"aioproduce loop {self.config.client_id}", new_loop())
         try:
@@ -120,17 +120,17 @@ class Session:
         lifetime.began(self)
 
     def close(self, timeout: float | None) -> None:
-        """As `Producer.close()`, and end the loop thread."""
+        """Close the Producer as `Producer.close()` does, and end the loop thread."""
         self.check_may_wait("close()")
         if not self._is_over.is_set():
             try:
                 self.call(self._close, timeout)
             except (ProducerClosedError, SenderDiedError):
-                _log.debug("closed meanwhile, or dead: there is nothing left to close", exc_info=True)
+                _log.debug("closed or failed meanwhile: nothing is left to close", exc_info=True)
             self._over_now()
 
     def close_at_exit(self) -> None:
-        """Close while the interpreter exits: in bounded time, whatever the loop thread is at."""
+        """Close while the interpreter exits, in bounded time, whatever the loop thread is doing."""
         if self.hand_over.is_forked() or self._is_over.is_set() or self.is_loop_thread():
             return
         life = self.producer._life
@@ -139,11 +139,11 @@ class Session:
         try:
             closing = self._thread.submit(self._close, self._exit_timeout)
         except ThreadEndedError:
-            return  # it died, and has settled everything
+            return  # it failed, and has settled everything
         concurrent.futures.wait([closing], self._exit_timeout + _GRACE)
         if not closing.done():
             _log.error(
-                "the interpreter exits, and the loop thread of a BlockingProducer is stuck: not closed"
+                "the interpreter is exiting, but the loop thread of a BlockingProducer is stuck: not closed"
             )
             return
         self._over_now()
@@ -159,10 +159,10 @@ class Session:
             )
 
     def close_soon(self) -> None:
-        """Close, without waiting for it: nobody has this producer any more."""
+        """Close without waiting: nobody holds this producer any more."""
         if not self._is_over.is_set() and not self.hand_over.is_forked():
             closing = threading.Thread(target=self.close, args=(None,), daemon=True, name="aioproduce close")
-            with contextlib.suppress(RuntimeError):  # the interpreter exits, and begins no threads any more
+            with contextlib.suppress(RuntimeError):  # the interpreter is exiting and starts no threads
                 closing.start()
 
     @property
@@ -171,7 +171,7 @@ class Session:
         return self._is_over.is_set()
 
     def _over_now(self) -> None:
-        """Wait for the end of what runs in the loop thread, which is on its way, and for the thread's."""
+        """Wait for the imminent end of the loop thread's work and of the thread."""
         if self._over is not None:
             concurrent.futures.wait([self._over])
         self._is_over.set()
@@ -199,7 +199,7 @@ class Session:
             await self._end()
 
     async def _end(self) -> None:
-        """Settle everything, whatever the end is (invariant 2)."""
+        """Settle everything, whatever the cause of the end (invariant 2)."""
         self.way.shut()
         if self.current is not None:
             await self.current._drop()
@@ -213,9 +213,9 @@ class Session:
         return forced_close(entry) if self._death is None else self.ended_error()
 
     async def _close(self, timeout: float | None) -> None:
-        """As `Producer.close()`; what was handed over goes first."""
+        """Close the Producer as `Producer.close()` does, after the records that were handed over."""
         if self._closing is not None:
-            # Somebody is at it already; this bounds it.
+            # Another call is closing it already, and this one limits its time.
             if timeout is not None and not (await asyncio.wait([self._closing], timeout=timeout))[0]:
                 self._closing.cancel()
             return
@@ -231,7 +231,7 @@ class Session:
             else:
                 await self.producer.close(0)
         except BaseException:
-            # Given up (Ctrl-C, or a second close): what still waits for room must not go on waiting.
+            # Cancelled (Ctrl-C, or a second close): records that wait for room must not wait any longer.
             await self.producer.close(0)
             raise
         finally:
@@ -242,11 +242,12 @@ class Session:
     def call(
         self, function: Callable[P, Coroutine[Any, Any, R]], /, *arguments: P.args, **named: P.kwargs
     ) -> R:
-        """Run a coroutine function in the loop thread, and wait for what it gives.
+        """Run a coroutine function in the loop thread, and wait for its result.
 
         Raises:
-            LoopThreadError: called in the loop thread.
-            ProducerClosedError: the loop thread has ended; SenderDiedError if it died.
+            LoopThreadError: If it is called in the loop thread.
+            ProducerClosedError: If the loop thread has ended.
+            SenderDiedError: If the loop thread failed.
         """
         self.check_may_wait(f"{name_of(function)}()")
         with contextlib.suppress(ThreadEndedError):
@@ -254,12 +255,12 @@ class Session:
         raise self.ended_error()
 
     def submit(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
-        """Run a coroutine function in the loop thread, if that still runs, and do not wait for it."""
+        """Run a coroutine function in the loop thread, if that is still running, without waiting for it."""
         with contextlib.suppress(ThreadEndedError):
             self._thread.submit(function, *arguments)
 
     def is_loop_thread(self) -> bool:
-        """Whether this is called in the loop thread."""
+        """Return whether the current thread is the loop thread."""
         return self._thread.is_here
 
     def check_may_wait(self, what: str) -> None:
@@ -267,39 +268,40 @@ class Session:
         if self.is_loop_thread():
             raise LoopThreadError(
                 f"{what} would wait in the loop thread of this BlockingProducer, for that very thread: a delivery "
-                "callback may send() while there is room, and nothing that waits. Have another thread do it"
+                "callback may call send() while there is room, but nothing that waits. Use another thread"
             )
 
     def raise_forked(self) -> NoReturn:
-        """Refuse what is of the parent process."""
+        """Refuse the use of the parent process's objects."""
         raise ForkedProcessError(
-            "this was made before fork(), and the loop thread is in the parent process: make a BlockingProducer in "
-            "the child, or give it restart_after_fork=True; deliveries of the parent are the parent's to ask"
+            "this was created before fork(), and the loop thread is in the parent process: create a "
+            "BlockingProducer in the child, or set restart_after_fork=True; only the parent can read its "
+            "deliveries"
         )
 
     def ended_error(self) -> SenderDiedError | ProducerClosedError:
-        """Why nothing can be sent any more."""
+        """Return the reason why nothing can be sent any more."""
         if self._death is not None or self.producer._life.state is ProducerState.DIED:
-            died = SenderDiedError("the loop thread died; make a new producer")
+            died = SenderDiedError("the loop thread failed: create a new producer")
             died.__cause__ = self._death
             return died
-        return ProducerClosedError("the producer is closed: make a new one to send again")
+        return ProducerClosedError("the producer is closed: create a new one to send again")
 
     async def flush(self, timeout: float | None) -> None:
-        """As `Producer.flush()`; what was handed over goes first."""
+        """Flush as `Producer.flush()` does, after the records that were handed over."""
         began_at = time.monotonic()
         left = timeout
         for way in (self.way, *self.ways):
             if not await way.pump.through(left):
                 raise FlushTimeoutError(
-                    f"not every record was settled within {timeout} s; the rest goes on: flush again, or look at "
-                    "their futures"
+                    f"not every record had an outcome within {timeout} s; the rest are still being sent: "
+                    "flush again, or check their futures"
                 )
             left = None if timeout is None else max(timeout - (time.monotonic() - began_at), 0.0)
         await self.producer.flush(left)
 
     def read(self, function: Callable[[], R]) -> R:
-        """What a function reads of the Producer: in the loop thread, or here once there is none."""
+        """Return a value of the Producer, read in the loop thread, or in this thread after that has ended."""
         if not self._is_over.is_set() and not self.hand_over.is_forked():
             with contextlib.suppress(ThreadEndedError):
                 return self._thread.ask(function)
@@ -308,10 +310,10 @@ class Session:
     def settle(
         self, ask: Callable[[Deliveries], Coroutine[Any, Any, Any]], part: Deliveries, timeout: float | None
     ) -> Any:
-        """Ask deliveries for what there is when all of them are settled.
+        """Return the result of deliveries after all of them are settled.
 
         Raises:
-            TimeoutError: that took longer than `timeout` seconds.
+            TimeoutError: If that took longer than `timeout` seconds.
         """
 
         async def asking() -> Any:

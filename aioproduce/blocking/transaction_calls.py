@@ -1,6 +1,6 @@
-"""The calls of the BlockingProducer that are about transactions: what users read; `BlockingTransaction` does it.
+"""The public calls of BlockingProducer for transactions, implemented by `BlockingTransaction`.
 
-A part of `BlockingProducer`, which inherits it and has what it names.
+`BlockingProducer` inherits this class and provides what it uses.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 
 class BlockingTransactionCalls(BlockingSending[K, V]):
-    """What `BlockingProducer` has for transactions."""
+    """The calls of `BlockingProducer` for transactions."""
 
     __slots__ = ()
 
     config: ProducerConfig
 
     def transaction(self) -> BlockingTransaction[K, V]:
-        """A transaction, to be used as a context: `with producer.transaction() as txn:`.
+        """Return a transaction, to be used as a context manager: `with producer.transaction() as txn:`.
 
-        It is committed at the end of the body, and aborted where an exception leaves it, KeyboardInterrupt, too.
-        One is open at a time.
+        It is committed at the end of the body, and aborted after any exception, including KeyboardInterrupt. Only
+        one is open at a time.
 
         Raises:
-            TransactionStateError: The producer has no `transactional.id`.
-            ProducerStateError: It is not started, closed, or the parent process's.
+            TransactionStateError: If the producer has no `transactional.id`.
+            ProducerStateError: If it is not started, closed, or the parent process's.
         """
         from aioproduce.blocking.transactions import BlockingTransaction
 
@@ -60,25 +60,25 @@ class BlockingTransactionCalls(BlockingSending[K, V]):
         return BlockingGroupCommit(session, session.producer.group_commit(interval, records))
 
     def init_transactions(self) -> None:
-        """Get a producer id anew, where an error says `recover="init"`; `start()` has done so at first.
+        """Get a new producer id, if an error says `recover="init"`; `start()` has got the first one.
 
         Raises:
-            TransactionsUnavailableError: The cluster gives none.
-            TransactionUnconfirmedError: No answer came within `max.block.ms`.
+            TransactionsUnavailableError: If the cluster assigns none.
+            TransactionUnconfirmedError: If there was no answer within `max.block.ms`.
         """
         session = self._of_transactions()
         session.call(session.producer.init_transactions)
 
     def begin_transaction(self) -> BlockingTransaction[K, V]:
-        """Begin a transaction of the calling thread, in which `send()` and its kin send."""
+        """Begin a transaction of the calling thread, to which `send()` and the other sending calls then belong."""
         return self.transaction().begin()
 
     def commit_transaction(self) -> None:
-        """Commit the one that this thread began last; see `BlockingTransaction.commit()`."""
+        """Commit this thread's last transaction; see `BlockingTransaction.commit()`."""
         self._mine().commit()
 
     def abort_transaction(self) -> None:
-        """Abort the one that this thread began last; see `BlockingTransaction.abort()`."""
+        """Abort this thread's last transaction; see `BlockingTransaction.abort()`."""
         self._mine().abort()
 
     def send_offsets_to_transaction(
@@ -88,10 +88,10 @@ class BlockingTransactionCalls(BlockingSending[K, V]):
         self._mine().send_offsets(offsets, group)
 
     def _mine(self) -> BlockingTransaction[Any, Any]:
-        """The transaction that the calling thread began last.
+        """Return the calling thread's last transaction.
 
         Raises:
-            TransactionStateError: There is none, or another thread began it.
+            TransactionStateError: If there is none, or if another thread began it.
         """
         current = self._of_transactions().current
         if current is None:
@@ -99,7 +99,7 @@ class BlockingTransactionCalls(BlockingSending[K, V]):
         if current._owner is not threading.current_thread():
             what = "the open transaction is another thread's" if current.is_open else "no transaction is open"
             raise TransactionStateError(
-                f"{what}: send by the transaction that this thread was given, txn.send(), or begin one here",
+                f"{what}: use the transaction object that this thread was given, txn.send(), or begin one here",
                 recover="begin",
             )
         return current
@@ -108,7 +108,7 @@ class BlockingTransactionCalls(BlockingSending[K, V]):
         session = self._running()
         if self.config.transactional_id is None:
             raise TransactionStateError(
-                "this producer has no transactions: set transactional.id", recover="new producer"
+                "this producer has no transactional.id: set it", recover="new producer"
             )
         return session
 

@@ -1,16 +1,16 @@
-"""Transactions for threads: around a `Transaction` of the loop thread, with a way of records of its own.
+"""Transactions for threads, around a `Transaction` of the loop thread, with a way of their own.
 
-Made by `BlockingProducer.transaction()`. What is public is called in any thread; what runs in the loop thread is
-`async`, or says so.
+Created by `BlockingProducer.transaction()`. Public methods are called in any thread. Methods that run in the loop
+thread are `async` or documented so.
 
 Invariants:
 
-1. All that was handed over before the end was asked for is in the transaction, or fails it. Nothing of it gets into
-   the next one: its way is shut first, then emptied, and only then the core is asked for the end.
-2. A transaction belongs to the thread that began it: the BlockingProducer's own calls send in it for that thread
-   alone. Whoever has the `BlockingTransaction` sends in it, from any thread.
-3. An end runs in a task of its own. A call that stops waiting for it (Ctrl-C) stops nothing; the same call again
-   waits for it, or hears how it ended.
+1. All records handed over before the end was requested belong to the transaction, or fail it. None gets into the
+   next one: the way is first shut, then emptied, and only then the core is asked to end the transaction.
+2. A transaction belongs to the thread that began it: the BlockingProducer's own calls use it only for that thread.
+   Any thread that has the `BlockingTransaction` can send in it.
+3. An end runs in its own task. A call that stops waiting for it (Ctrl-C) does not stop it; the same call again
+   waits for it, or returns its result.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class _Ending:
     """A call that ends the transaction, in the loop thread.
 
     Attributes:
-        kind: Which.
-        task: Carries it out.
-        is_told: Whether a caller has heard of its end.
+        kind: The kind of end.
+        task: The task that carries it out.
+        is_told: Whether its result was returned to a caller.
     """
 
     __slots__ = ("is_told", "kind", "task")
@@ -70,8 +70,8 @@ class _Ending:
 class BlockingTransaction(BlockingSending[K, V]):
     """Records, and offsets of consumer groups, that become visible together or not at all.
 
-    Made by `BlockingProducer.transaction()`. As a context it begins, commits at the end of its body, and aborts
-    where an exception leaves the body. It has the BlockingProducer's calls for sending.
+    Created by `BlockingProducer.transaction()`. As a context manager it begins, commits at the end of its body, and
+    aborts if the body raises. It has the BlockingProducer's sending calls.
 
     Example:
         >>> with BlockingProducer("localhost:9092", transactional_id="orders-1") as producer:
@@ -106,69 +106,70 @@ class BlockingTransaction(BlockingSending[K, V]):
 
     @property
     def outcome(self) -> TransactionOutcome | None:
-        """What became of it; `None` while that is not known yet."""
+        """The outcome; `None` while it is unknown."""
         return None if self._way is None else self._transaction.outcome
 
-    # -- its calls, from any thread ---
+    # -- public calls, from any thread ---
 
     def begin(self) -> Self:
-        """Open it, for the calling thread; waits for the end of the one before, at most twice `max.block.ms`.
+        """Open it for the calling thread, after the end of the previous one, within at most twice `max.block.ms`.
 
         Raises:
-            TransactionStateError: Another one is open, or this one was begun before.
-            TransactionError: The producer can begin none.
+            TransactionStateError: If another one is open, or if this one was begun before.
+            TransactionError: If the producer cannot begin one.
         """
         self._check_process()
         if self._way is not None:
             raise TransactionStateError(
-                "a transaction is begun once: make another by producer.transaction()", recover="begin"
+                "a transaction can be begun only once: create another with producer.transaction()",
+                recover="begin",
             )
         try:
             self._session.call(self._begin, threading.current_thread())
         except BaseException:
-            # Ctrl-C may come when it is open already, and then nobody else would end it.
+            # Ctrl-C may come after it was opened, and then nothing else would end it.
             self._session.submit(self._abort_unheard)
             raise
         return self
 
     def commit(self) -> None:
-        """Send what is left, and make all of it visible; waits for at most twice `max.block.ms`.
+        """Send the remaining records, and make all of it visible; wait at most twice `max.block.ms`.
 
-        A commit that stops waiting goes on. The same call again waits for its outcome; nothing else can be asked
-        for meanwhile.
+        A commit continues if the call stops waiting. The same call again waits for its outcome; no other call is
+        possible meanwhile.
 
         Raises:
-            TransactionFailedError: A record or an offset failed: abort it.
-            TransactionTimedOutError: It was open for too long, and is aborted.
-            TransactionUnconfirmedError: No answer yet.
-            ProducerFencedError: Another producer has taken over.
-            TransactionStateError: It is not open.
-            LoopThreadError: Called in the loop thread.
+            TransactionFailedError: If a record or an offset failed: abort it.
+            TransactionTimedOutError: If it was open for too long, and was aborted.
+            TransactionUnconfirmedError: If there is no answer yet.
+            ProducerFencedError: If another producer has taken over.
+            TransactionStateError: If it is not open.
+            LoopThreadError: If it is called in the loop thread.
         """
         self._end("commit")
 
     def abort(self) -> None:
-        """Let no reader of committed records see any of it; waits for at most `max.block.ms`.
+        """Hide all of it from readers of committed records; wait at most `max.block.ms`.
 
-        Records that were not sent fail with TransactionAbortedError.
+        Unsent records fail with TransactionAbortedError.
 
         Raises:
-            TransactionUnconfirmedError: No answer yet.
-            ProducerFencedError: Another producer has taken over.
-            TransactionStateError: It is not open, or the outcome of its commit is awaited.
-            LoopThreadError: Called in the loop thread.
+            TransactionUnconfirmedError: If there is no answer yet.
+            ProducerFencedError: If another producer has taken over.
+            TransactionStateError: If it is not open, or if its commit is unconfirmed.
+            LoopThreadError: If it is called in the loop thread.
         """
         self._end("abort")
 
     def prepare(self) -> PreparedTransaction:
-        """Bring all of it into the log, and leave its end to whoever has what this gives.
+        """Write all of it to the log, and leave its end to the holder of the result.
 
-        As `Transaction.prepare()`. The calls of what it gives are coroutines:
+        As `Transaction.prepare()`. The methods of the result are coroutines:
         `asyncio.run(prepared.commit("localhost:9092"))`.
 
         Raises:
-            TransactionFailedError: A record or an offset failed: abort it.
-            TransactionUnconfirmedError: Not all of it is in the log yet; the same call again waits on.
+            TransactionFailedError: If a record or an offset failed: abort it.
+            TransactionUnconfirmedError: If not all of it is in the log yet; the same call again continues to wait.
         """
         prepared = self._end("prepare")
         assert prepared is not None
@@ -180,11 +181,11 @@ class BlockingTransaction(BlockingSending[K, V]):
         offsets: Mapping[object, object] | Iterable[object],
         group: GroupMetadata | str | object,
     ) -> None:
-        """Commit a consumer group's offsets with it; as `Transaction.send_offsets()`, at most `max.block.ms`.
+        """Commit a consumer group's offsets with it, as `Transaction.send_offsets()`, within `max.block.ms`.
 
         Raises:
-            TransactionFailedError: The group's coordinator refused them: abort the transaction.
-            TypeError: It is neither offsets nor a group.
+            TransactionFailedError: If the group's coordinator refused them: abort the transaction.
+            TypeError: If the arguments are not offsets and a group.
         """
         self._way_in()
         wanted, asking = read_offsets(offsets), read_group(group)
@@ -216,10 +217,10 @@ class BlockingTransaction(BlockingSending[K, V]):
             raise
 
     def _abort_for(self, error: BaseException) -> ProducerError | None:
-        """Abort as the body failed; gives why it cannot be, and logs it, as the body's error is what is raised."""
+        """Abort after an error of the body; log and return why that fails, because the body's error is raised."""
         ending = self._ending
         if ending is not None and ending.kind == "commit" and not ending.task.done():
-            return None  # whoever called commit() has left it going
+            return None  # the caller of commit() stopped waiting for it
         if self._session.is_loop_thread():
             self._session.submit(self._abort_unheard)
             return None
@@ -242,16 +243,16 @@ class BlockingTransaction(BlockingSending[K, V]):
         return f"<BlockingTransaction of {self._session.config.transactional_id}, {state}>"
 
     def _way_in(self) -> Way:
-        """The way of its records; for the BlockingProducer, too.
+        """Return the way of its records; also used by BlockingProducer.
 
         Raises:
-            TransactionStateError: It is not open.
+            TransactionStateError: If it is not open.
         """
         self._check_process()
         way = self._way
         if way is None:
             raise TransactionStateError(
-                "the transaction is not begun: use it as a context, `with producer.transaction() as txn:`",
+                "the transaction was not begun: use it as a context manager, `with producer.transaction() as txn:`",
                 recover="begin",
             )
         if not way.hand_over.is_open:
@@ -274,14 +275,16 @@ class BlockingTransaction(BlockingSending[K, V]):
     def _end(self, kind: _Kind) -> PreparedTransaction | None:
         self._check_process()
         if self._way is None:
-            raise TransactionStateError(f"{kind}() does not fit here: it is not begun", recover="begin")
+            raise TransactionStateError(
+                f"{kind}() is not possible: the transaction was not begun", recover="begin"
+            )
         session = self._session
         session.check_may_wait(f"{kind}()")
         ending: _Ending = session.call(self._join, kind)
         ending.is_told = True
         if ending.task.cancelled():
             raise TransactionStateError(
-                f"the transaction was ended by another call, or by close(), before {kind}() had ended it",
+                f"the transaction was ended by another call, or by close(), before {kind}() could end it",
                 recover="begin",
                 outcome=self.outcome,
             )
@@ -290,13 +293,13 @@ class BlockingTransaction(BlockingSending[K, V]):
     # -- in the loop thread ---
 
     def _refusal(self) -> BaseException:
-        """Why nothing can be sent in it."""
+        """Return the reason why nothing can be sent in it."""
         try:
             self._transaction._life.check_running()
         except ProducerError as error:
             return error
         return TransactionStateError(
-            "the transaction is being ended: make the same call again to wait for its outcome",
+            "the transaction is ending: repeat the call to wait for its outcome",
             recover="call again",
         )
 
@@ -304,10 +307,10 @@ class BlockingTransaction(BlockingSending[K, V]):
         session = self._session
         before = None if session.current is None else session.current._ending
         if before is not None and not before.task.done():
-            # Nobody waits for it any more, or another thread does: its end is awaited here as the core's is.
+            # Nobody, or another thread, waits for its end, so this waits for it as for the core's.
             await asyncio.wait([before.task], timeout=session.config.max_block)
         self._transaction = transaction = await session.producer.transaction().begin()
-        # Nothing waits from here on: nobody sees it half begun.
+        # No await from here on, so that no other task sees it half begun.
         self._way = way = Way(session, transaction, self._why_shut, self._refused)
         self._owner = owner
         session.ways.add(way)
@@ -326,7 +329,7 @@ class BlockingTransaction(BlockingSending[K, V]):
         except TransactionError as error:
             cause = error
             _log.debug(
-                "%s: no record is taken any more", self._session.config.transactional_id, exc_info=True
+                "%s: records are no longer accepted", self._session.config.transactional_id, exc_info=True
             )
         except ProducerError:
             _log.debug("the producer ended before its transaction", exc_info=True)
@@ -335,17 +338,17 @@ class BlockingTransaction(BlockingSending[K, V]):
             await way.pump.settle(give_up)
 
     def _refused(self, error: BaseException) -> None:
-        """A record that its sender counts as sent is not in it."""
+        """Handle that it lacks a record which its sender counts as sent."""
         if not self._is_dropped:
             self._transaction._record_refused(error)
 
     async def _join(self, kind: _Kind) -> _Ending:
-        """Begin an end, or find it going; gives it when it is over."""
+        """Begin an end, or find the one in progress; return it when it is done."""
         ending = self._ending
         if ending is not None and not ending.task.done() and ending.kind != kind:
             if ending.kind != "prepare":
                 raise TransactionStateError(
-                    f"{kind}() does not fit here: the outcome of {ending.kind}() is awaited: call it again",
+                    f"{kind}() is not possible while {ending.kind}() is unconfirmed: call that again",
                     recover="call again",
                 )
             ending.task.cancel()
@@ -366,7 +369,7 @@ class BlockingTransaction(BlockingSending[K, V]):
         if transaction.is_open:
             await self._empty()
             if self._is_dropped:
-                # All is out of the way since a close refused it, and not because it is in the transaction.
+                # The way is empty because a close refused its records, and not because they are in the transaction.
                 raise TransactionStateError(
                     f"{kind}() came too late: the producer is being closed, which aborts the transaction",
                     recover="new producer",
@@ -377,43 +380,43 @@ class BlockingTransaction(BlockingSending[K, V]):
         return None
 
     async def _empty(self) -> None:
-        """Bring all that was handed over into batches; nothing more comes in."""
+        """Move all records that were handed over into batches; no more are accepted."""
         way, bound = self._way, self._session.config.max_block
         assert way is not None
         way.shut()
         if not await way.pump.through(bound):
             raise TransactionUnconfirmedError(
-                f"not every record came into a batch within max.block.ms ({bound:g} s), as the buffer is full or a "
-                "topic is not known: make the same call again to wait on, or abort",
+                f"not every record got into a batch within max.block.ms ({bound:g} s), because the buffer "
+                "is full or a topic is not known: repeat the call to continue waiting, or abort",
                 recover="call again",
             )
         way.pump.stop()
 
     async def _drop(self) -> None:
-        """Refuse what is not in a batch yet: it is not committed; for the session, too."""
+        """Refuse records that are not in a batch yet, which are not committed; also used by the session."""
         way = self._way
         assert way is not None
         self._is_dropped = True
         way.shut()
         self._pumping.cancel()
         await asyncio.wait([self._pumping])
-        # The task has done so, unless it was cancelled before it had begun.
+        # The task has done so, unless it was cancelled before it began.
         await way.pump.settle(lambda entry: not_in_transaction(entry, None))
 
     async def _closing(self, timeout: float | None) -> None:
-        """The producer is being closed: wait for a commit, and refuse what is in no batch otherwise."""
+        """Handle the close of the producer: wait for a commit; otherwise refuse records that are in no batch."""
         ending = self._ending
         if ending is not None and not ending.task.done():
             if timeout != 0 and ending.kind == "commit":
                 await asyncio.wait([ending.task], timeout=timeout)
             if self._transaction.is_open and ending.kind != "abort":
-                # It still waits for records, which are not in it from here on.
+                # It is still waiting for records, which are refused from here on.
                 ending.task.cancel()
                 await asyncio.wait([ending.task])
         await self._drop()
 
     async def _abort_unheard(self) -> None:
-        """Abort for nobody who would hear of it."""
+        """Abort when no caller waits for the result."""
         if self._way is None:
             return
         ending = await self._join("abort")

@@ -1,12 +1,12 @@
-"""One way of records from threads to the loop thread: the hand-over, the line in front of it, the pump behind it.
+"""One way of records from threads to the loop thread: the hand-over, the queue before it, the pump after it.
 
-A `Session` has one for the Producer. Each transaction has one of its own, so that a record can only get into the
-transaction that it was handed over in: its hand-over is shut before the transaction ends, and never opened again.
+A `Session` has one for the Producer. Each transaction has its own, so that a record can only get into the
+transaction in which it was handed over: its hand-over is shut before the transaction ends, and never opened again.
 
 Invariants:
 
-1. Once shut it takes nothing. What was in is accepted or refused, and whoever waited in line is told.
-2. A hand-over heeds the questions of those who wait for deliveries until the session's end, not its own way's.
+1. A shut way accepts nothing. Its records are accepted or refused, and its waiting threads are woken.
+2. Threads that wait for deliveries are served until the session's end, not only until the end of their way.
 """
 
 from __future__ import annotations
@@ -37,20 +37,21 @@ _ROOM: Final = 8 * 2**20
 
 @final
 class Way:
-    """A way of records; made in the loop thread.
+    """A way of records; created in the loop thread.
 
     Args:
-        session: Whose.
-        sending: What sends at its end; only for the loop thread, but for serializers and interceptors.
-        why_shut: Makes the error for whoever sends by it when it is shut.
-        on_refusal: Called with the error of each record that was handed over and came into no batch.
+        session: The session.
+        sending: The producer or transaction at its end; only for the loop thread, except for serializers and
+            interceptors.
+        why_shut: Returns the error for a caller that uses it after it is shut.
+        on_refusal: Called with the error of each record that was handed over and did not get into a batch.
 
     Attributes:
-        hand_over: Where records are put.
-        line: Who waits for room there.
-        pump: What takes them from there.
-        sending: As given.
-        session: Likewise.
+        hand_over: The queue of records.
+        line: Threads that wait for room in it.
+        pump: Moves records from it into batches.
+        sending: As passed.
+        session: As passed.
     """
 
     __slots__ = ("__weakref__", "_config", "_why_shut", "hand_over", "line", "pump", "sending", "session")
@@ -81,23 +82,23 @@ class Way:
         self.pump: Pump = Pump(sending._life, config.max_block, self.hand_over, self.line, on_refusal)
 
     def shut(self) -> None:
-        """Let nothing in any more; whoever waits in line is told."""
+        """Accept nothing more, and wake the waiting threads."""
         self.hand_over.shut()
         self.line.dissolve()
 
-    # -- records that the short way does not take ---
+    # -- records that the fast path does not accept ---
 
     def put(self, delivery: BlockingDelivery, timeout: float) -> None:
-        """Hand a record over, waiting for room.
+        """Hand over a record, waiting for room.
 
         Args:
-            delivery: The record's.
-            timeout: Seconds to wait at most.
+            delivery: The record's delivery.
+            timeout: Maximum seconds to wait.
 
         Raises:
-            BufferExhaustedError: there was none in time.
-            LoopThreadError: there is none, and this is the loop thread.
-            ProducerStateError: the way is shut.
+            BufferExhaustedError: If there was no room in time.
+            LoopThreadError: If there is no room, and this is the loop thread.
+            ProducerStateError: If the way is shut.
         """
         if self.hand_over.put(delivery):
             return
@@ -114,16 +115,16 @@ class Way:
     def _exhausted(self, delivery: BlockingDelivery, waited: float) -> BaseException:
         _, key, value, *_ = delivery._record
         return BufferExhaustedError(
-            f"no room came free within {waited:.3f} s (max.block.ms, or timeout=): "
+            f"no room became free within {waited:.3f} s (max.block.ms, or timeout=): "
             f"buffer.memory={self._config.buffer_memory} is held by records that are not acknowledged yet, and "
-            "more wait in front of it. Send less, raise buffer.memory or max.block.ms, or look at the brokers",
+            "more are waiting for it. Send less, raise buffer.memory or max.block.ms, or check the brokers",
             waited=waited,
             needed=len(key or b"") + len(value or b""),
             available=0,
         )
 
     async def accept(self, delivery: BlockingDelivery, timeout: float) -> None:
-        """Accept a record on its own, behind those of its thread, waiting for its topic; in the loop thread."""
+        """Accept one record after the earlier ones of its thread, waiting for its topic; in the loop thread."""
         life = self.sending._life
         began_at = time.monotonic()
         await self.pump.behind(delivery.topic, timeout)
@@ -136,6 +137,6 @@ class Way:
     async def send_many(
         self, topic: str, values: list[Any], keys: list[Any] | None, **settings: Any
     ) -> Deliveries:
-        """As `Producer.send_many()`, behind what was handed over before."""
+        """Send records as `Producer.send_many()` does, after those that were handed over before."""
         await self.pump.behind(topic, self._config.max_block)
         return await self.sending.send_many(topic, values, keys, **settings)

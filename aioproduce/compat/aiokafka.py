@@ -1,15 +1,15 @@
-"""aiokafka's producer, as a drop-in: `from aioproduce.compat.aiokafka import AIOKafkaProducer`.
+"""A drop-in for aiokafka's producer: `from aioproduce.compat.aiokafka import AIOKafkaProducer`.
 
-The names, arguments, defaults, results and exception classes are aiokafka's (0.14; needs the extra
-`aiokafka`, which the consumer comes from anyway); what sends is ours. docs/how-to/migrating.md lists the
+The names, arguments, defaults, results and exception classes are aiokafka's (0.14; needs the extra `aiokafka`,
+which provides the consumer anyway). The producer underneath is aioproduce's. docs/how-to/migrating.md lists the
 differences.
 
 Invariants:
 
-1. A record that this accepted is delivered, or fails, within a bounded time: nothing here waits for ever.
-2. Records of one partition are written in the order in which they were accepted. Without idempotence one
-   request per broker is in flight, and a partition whose batch is being retried sends nothing behind it.
-3. A producer that was not stopped and is forgotten warns when it is collected, and tells the loop's exception
+1. An accepted record is delivered or fails within a bounded time. Nothing here waits for ever.
+2. Records of one partition are written in the order in which they were accepted. Without idempotence, one request
+   per broker is in flight, and a partition whose batch is being retried sends nothing after it.
+3. A producer that is garbage-collected without being stopped emits a warning, and calls the loop's exception
    handler.
 """
 
@@ -40,42 +40,42 @@ __all__ = ["AIOKafkaProducer", "BatchBuilder", "TransactionContext"]
 _numbers = count(1)
 
 _ITSELF = "self", "loop", "api_version", "key_serializer", "value_serializer"
-"""Arguments that are no settings."""
+"""Arguments that are not settings."""
 
 
 class AIOKafkaProducer(PositionalCalls):
     """aiokafka's producer.
 
-    Arguments are aiokafka's, documented there. What they mean here:
+    Arguments are aiokafka's, documented there. Their meaning here:
 
     Args:
         loop: Deprecated, as in aiokafka.
         bootstrap_servers: `"host[:port]"`, several with commas or in a list; port 9092 by default.
         client_id: `aiokafka-producer-N` by default.
-        metadata_max_age_ms: How old metadata may become, ms.
+        metadata_max_age_ms: Maximum age of metadata, ms.
         request_timeout_ms: How long a broker may take to answer, ms. `send()` waits as long for the topic and
-            for room. Without idempotence a record fails after `linger_ms + 2 * request_timeout_ms`; with it
-            after 120 s, or that if it is more.
+            for room. Without idempotence, a record fails after `linger_ms + 2 * request_timeout_ms`; with it,
+            after 120 s or that time, if it is longer.
         api_version: Deprecated, as in aiokafka.
         acks: 0, 1, -1 or `"all"`; 1 by default, `"all"` with idempotence.
-        key_serializer: Called with every key, None too.
-        value_serializer: Likewise with values.
+        key_serializer: Called with every key, including None.
+        value_serializer: Called with every value, including None.
         compression_type: `gzip`, `snappy`, `lz4`, `zstd` or None.
-        max_batch_size: Bytes of a partition's batch. It bounds batches, not memory: all together have 32 MiB,
-            or twice the larger of this and `max_request_size`.
-        partitioner: `partitioner(key_bytes, all_partitions, available_partitions)`. Not given, keys go where
-            aiokafka sends them (murmur2), and records without a key fill a batch before another partition has
-            its turn.
-        max_request_size: Bytes of a request, and so of a record.
-        linger_ms: How long a batch that is not full waits for more, ms.
-        retry_backoff_ms: Before the first retry, ms; it doubles with each, up to 1 s.
+        max_batch_size: Bytes of a partition's batch. It bounds batches, not memory: all batches together have
+            32 MiB, or twice the larger of this and `max_request_size`.
+        partitioner: `partitioner(key_bytes, all_partitions, available_partitions)`. By default, keys are hashed as
+            in aiokafka (murmur2), and keyless records fill a batch of one partition, then of another.
+        max_request_size: Maximum bytes of a request, and so of a record.
+        linger_ms: How long an incomplete batch waits for more records, ms.
+        retry_backoff_ms: Wait before the first retry, ms; it doubles with each, up to 1 s.
         security_protocol: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`.
         ssl_context: Required by `SSL` and `SASL_SSL`.
-        connections_max_idle_ms: A connection unused for so long is closed, ms; None: never.
-        enable_idempotence: No duplicates and no reordering by retries.
-        transactional_id: The name under which transactions go on over restarts. One producer at a time has it.
+        connections_max_idle_ms: Idle time after which a connection is closed, ms; None: never.
+        enable_idempotence: Prevents duplicates and reordering by retries.
+        transactional_id: The name under which transactions continue after a restart. Only one producer at a time
+            may use it.
         transaction_timeout_ms: How long a transaction may be open, ms.
-        sasl_mechanism: Of `SASL_PLAINTEXT` and `SASL_SSL`, as all that follow.
+        sasl_mechanism: The mechanism of `SASL_PLAINTEXT` and `SASL_SSL`, like all further arguments.
         sasl_plain_password: The password.
         sasl_plain_username: The user.
         sasl_kerberos_service_name: The service.
@@ -83,8 +83,8 @@ class AIOKafkaProducer(PositionalCalls):
         sasl_oauth_token_provider: An `AbstractTokenProvider`.
 
     Raises:
-        ValueError: a value that aiokafka refuses, or (ConfigError) ours.
-        RuntimeError: outside of a running event loop.
+        ValueError: If aiokafka refuses a value, or (ConfigError) if aioproduce does.
+        RuntimeError: If no event loop is running.
 
     Example:
         >>> async def main():
@@ -96,9 +96,9 @@ class AIOKafkaProducer(PositionalCalls):
         ...         await producer.stop()
     """
 
-    # As `Producer`: CPython 3.12 and later look `send` up anew for each record where the `__dict__` is filled.
+    # As in `Producer`: CPython 3.12 and later look up `send()` for each record if the `__dict__` is not empty.
     __slots__ = (
-        # Interpreted, PositionalCalls has them already.
+        # In the interpreted build, PositionalCalls already has them.
         *(() if PositionalCalls.__dictoffset__ else ("__dict__", "__weakref__")),
         "_closed",
         "_loop",
@@ -158,7 +158,7 @@ class AIOKafkaProducer(PositionalCalls):
         self._closed = False
 
     def __del__(self, _warnings: Any = warnings) -> None:
-        if getattr(self, "_closed", True):  # or its constructor raised
+        if getattr(self, "_closed", True):  # else its constructor raised
             return
         _warnings.warn(f"Unclosed AIOKafkaProducer {self!r}", ResourceWarning, source=self)
         context: dict[str, Any] = {"producer": self, "message": "Unclosed AIOKafkaProducer"}
@@ -172,17 +172,17 @@ class AIOKafkaProducer(PositionalCalls):
         """Connect to the cluster.
 
         Raises:
-            KafkaConnectionError: no bootstrap server can be reached. It may be called again.
-            TransactionalIdAuthorizationFailed: the cluster denies the `transactional_id`.
-            KafkaTimeoutError: it gave no producer id within `request_timeout_ms`. It may be called again.
-            ProducerClosed: it was stopped before.
+            KafkaConnectionError: If no bootstrap server can be reached. The call may be repeated.
+            TransactionalIdAuthorizationFailed: If the cluster denies the `transactional_id`.
+            KafkaTimeoutError: If there is no producer id within `request_timeout_ms`. The call may be repeated.
+            ProducerClosed: If the producer was stopped.
         """
         if self._loop is not asyncio.get_running_loop():
             raise AssertionError("Please create objects with the same loop as running with")
         await self._sends.start()
 
     async def stop(self) -> None:
-        """Send what was accepted, and close all connections. An open transaction is aborted."""
+        """Send accepted records, and close all connections. An open transaction is aborted."""
         if self._closed:
             return
         self._closed = True
@@ -198,19 +198,19 @@ class AIOKafkaProducer(PositionalCalls):
     # -- sending (`send()` and `send_and_wait()` are in PositionalCalls) ---
 
     async def flush(self) -> None:
-        """Wait until what was accepted is settled; it goes at once, whatever `linger_ms` says."""
+        """Send accepted records without lingering, and wait until they are acknowledged or failed."""
         await self._sends.flush()
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic.
+        """Return the partitions of a topic.
 
         Raises:
-            UnknownTopicOrPartitionError: it did not become known within `request_timeout_ms`.
+            UnknownTopicOrPartitionError: If it did not become known within `request_timeout_ms`.
         """
         return await self._sends.partitions_for(topic)
 
     def create_batch(self) -> BatchBuilder:
-        """An empty batch, for `send_batch()`."""
+        """Return an empty batch, for `send_batch()`."""
         return BatchBuilder(
             self._sends.create_batch(), self._sends.key_serializer, self._sends.value_serializer
         )
@@ -218,62 +218,62 @@ class AIOKafkaProducer(PositionalCalls):
     async def send_batch(
         self, batch: BatchBuilder, topic: str, *, partition: int | None
     ) -> DeliveryFuture | asyncio.Future[None]:
-        """Send a batch whole, behind what was accepted for its partition before.
+        """Send a whole batch, after the records that were accepted for its partition before.
 
         Returns:
-            A future of the metadata of its first record; of None for an empty batch.
+            A future of the metadata of its first record, or of None for an empty batch.
 
         Raises:
-            ProducerClosed: the producer was stopped.
-            KafkaTimeoutError: there was no room within `request_timeout_ms`.
-            IllegalStateError: the batch was sent before.
+            ProducerClosed: If the producer was stopped.
+            KafkaTimeoutError: If there was no room within `request_timeout_ms`.
+            IllegalStateError: If the batch was already sent.
         """
         if not isinstance(batch, BatchBuilder):
-            raise TypeError(f"send_batch() takes a batch of create_batch(), not {type(batch).__name__}")
+            raise TypeError(f"send_batch() needs a batch from create_batch(), not {type(batch).__name__}")
         return future_of(await self._sends.send_batch(batch.ours(), topic, partition))
 
     # -- transactions ---
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction, in which any task sends; waits for the end of the one before.
+        """Begin a transaction, in which any task may send, after the end of the previous one.
 
         Raises:
-            IllegalOperation: there is no `transactional_id`. So of all that follow.
-            AssertionError: one is open already, or has failed and is not aborted.
-            ProducerFenced: another producer of the same `transactional_id` has taken over.
+            IllegalOperation: If there is no `transactional_id`. All following methods raise this, too.
+            AssertionError: If a transaction is open, or has failed and was not aborted.
+            ProducerFenced: If another producer with the same `transactional_id` has taken over.
         """
         self._check_transactional()
         await self._sends.begin()
 
     async def commit_transaction(self) -> None:
-        """Send what is left, and make all of it visible.
+        """Send the remaining records, and make all of the transaction visible.
 
-        A call that is cancelled, or waited for `request_timeout_ms`, stops waiting; the commit goes on. The same
-        call again waits for it.
+        A call that is cancelled, or that waits longer than `request_timeout_ms`, stops waiting, but the commit
+        continues. The same call again waits for it.
 
         Raises:
-            AssertionError: no transaction is open.
-            ProducerFenced: another producer has taken over, or it was open for longer than
+            AssertionError: If no transaction is open.
+            ProducerFenced: If another producer has taken over, or if the transaction was open for longer than
                 `transaction_timeout_ms`.
-            KafkaTimeoutError: no answer came within `request_timeout_ms`.
-            KafkaError: what made a record or its offsets fail: abort it.
+            KafkaTimeoutError: If there was no answer within `request_timeout_ms`.
+            KafkaError: If a record or its offsets failed, for the same reason: abort the transaction.
         """
         self._check_transactional()
         await self._sends.commit()
 
     async def abort_transaction(self) -> None:
-        """Let no reader of committed records see any of it; what was not sent yet fails.
+        """Hide all of the transaction from readers of committed records; unsent records fail.
 
         Raises:
-            AssertionError: no transaction is open.
-            ProducerFenced: another producer has taken over.
-            KafkaTimeoutError: no answer came within `request_timeout_ms`; it goes on.
+            AssertionError: If no transaction is open.
+            ProducerFenced: If another producer has taken over.
+            KafkaTimeoutError: If there was no answer within `request_timeout_ms`; the abort continues.
         """
         self._check_transactional()
         await self._sends.abort()
 
     def transaction(self) -> TransactionContext:
-        """A transaction as an async context."""
+        """Return a transaction as an async context manager."""
         return TransactionContext(self)
 
     async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_id: str) -> None:
@@ -282,14 +282,14 @@ class AIOKafkaProducer(PositionalCalls):
         Args:
             offsets: By aiokafka's TopicPartition: the offset of the next record to read, as an int, an
                 OffsetAndMetadata, or a pair of both.
-            group_id: The group's name. aiokafka's consumer tells no more of itself, so that it must assign its
-                partitions itself: docs/how-to/migrating.md says how.
+            group_id: The group's name. aiokafka's consumer does not expose more of its membership, so it must
+                assign its partitions itself; see docs/how-to/migrating.md.
 
         Raises:
-            IllegalOperation: no transaction is open.
-            ValueError: the offsets or the group are none.
-            TypeError: a key is no TopicPartition.
-            GroupAuthorizationFailedError: the cluster denies the group: abort the transaction.
+            IllegalOperation: If no transaction is open.
+            ValueError: If the offsets or the group are not valid.
+            TypeError: If a key is not a TopicPartition.
+            GroupAuthorizationFailedError: If the cluster denies the group: abort the transaction.
         """
         self._check_transactional()
         await self._sends.send_offsets(offsets, group_id)
@@ -300,7 +300,7 @@ class AIOKafkaProducer(PositionalCalls):
 
 
 class TransactionContext:
-    """A transaction: begun at its start, committed at its end, aborted by an exception."""
+    """A transaction: begun at its start, committed at its end, aborted after an exception."""
 
     def __init__(self, producer: AIOKafkaProducer) -> None:
         self._producer = producer
@@ -314,7 +314,7 @@ class TransactionContext:
             await self._producer.commit_transaction()
         elif self._producer._sends.can_abort:
             await self._producer.abort_transaction()
-        # Otherwise nothing is open any more: what left the body tells why, or it was ended there.
+        # Otherwise it is no longer open: the body ended it, or the body's exception shows why.
 
 
 def _loop_of(loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:

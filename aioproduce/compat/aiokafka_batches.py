@@ -1,6 +1,6 @@
-"""Batches as aiokafka's users fill them: `create_batch()`, `append()`, `send_batch()`.
+"""Batches with aiokafka's interface: `create_batch()`, `append()`, `send_batch()`.
 
-Made by the drop-in. A batch here holds one of ours; what is different is the calls, and what they answer.
+Created by the drop-in. A batch here wraps one of aioproduce's; only the calls and their results differ.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class BatchedRecord(NamedTuple):
-    """What `append()` tells of a record.
+    """The result of `append()` for a record.
 
     Attributes:
         offset: Its place in the batch, from 0 on.
-        crc: None: records have none of their own in this format.
+        crc: Always None: records have no checksum of their own in this format.
         size: Bytes that it takes in the batch.
         timestamp: Milliseconds since the epoch.
     """
@@ -68,16 +68,16 @@ class BatchBuilder:
 
         Args:
             timestamp: Milliseconds since the epoch; None means now.
-            key: Bytes or None, or what the key serializer takes.
-            value: Likewise.
+            key: Bytes or None, or any object that the key serializer accepts.
+            value: Bytes or None, or any object that the value serializer accepts.
             headers: `(name, value)` pairs.
 
         Returns:
-            What is known of it; None where the batch has no room for it, which closes it, or is closed.
+            The record's place and size; None if the batch has no room for it, which closes the batch, or is closed.
 
         Raises:
-            TypeError: the record can never be sent.
-            MessageSizeTooLargeError: likewise, as it is larger than max_request_size or max_batch_size.
+            TypeError: If the record can never be sent.
+            MessageSizeTooLargeError: If the record is larger than max_request_size or max_batch_size.
         """
         batch = self._batch
         if batch.is_closed:
@@ -93,37 +93,37 @@ class BatchBuilder:
         try:
             index = batch.append(value, key, timestamp=at, headers=tuple(headers or ()))
         except ProducerError as error:
-            raise translated(error)  # noqa: B904  # it has its cause
+            raise translated(error)  # noqa: B904  # already has its cause
         if index is None:
             batch.close()
             return None
         return BatchedRecord(index, None, batch.size - before, at)
 
     def close(self) -> None:
-        """Let no more records in."""
+        """Close the batch for further records."""
         self._batch.close()
 
     def size(self) -> int:
-        """Bytes that it takes without compression."""
+        """Return its size in bytes without compression."""
         return self._batch.size
 
     def record_count(self) -> int:
-        """How many records are in it."""
+        """Return the number of its records."""
         return self._batch.record_count
 
     def closed(self) -> bool:
-        """Whether nothing can be appended any more."""
+        """Return whether the batch is closed."""
         return self._batch.is_closed
 
     def ours(self) -> OurBatch:
-        """The batch that is sent."""
+        """Return aioproduce's batch."""
         return self._batch
 
 
 def future_of(deliveries: Deliveries) -> DeliveryFuture | asyncio.Future[None]:
-    """The future of a batch: where its first record is.
+    """Return the future of a batch, which is that of its first record.
 
-    An empty batch is done at once, as with aiokafka, and gives None.
+    For an empty batch it is already done, with None as its result, as in aiokafka.
     """
     if not len(deliveries):
         nothing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -132,7 +132,7 @@ def future_of(deliveries: Deliveries) -> DeliveryFuture | asyncio.Future[None]:
     first = deliveries[0]
 
     def settled(_: object) -> None:
-        # Who asks for the batch's outcome asks for all of its records': they are no failures that nobody saw.
+        # The batch's outcome covers all of its records, so their failures do not count as unobserved.
         for delivery in deliveries[1:]:
             delivery.exception()
 

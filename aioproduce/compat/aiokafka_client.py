@@ -1,6 +1,6 @@
-"""What aiokafka's users ask of `producer.client`: addresses, and whether the cluster is there.
+"""The part of `producer.client` that aiokafka's users need: addresses, and whether the cluster is reachable.
 
-Nothing of its machinery is here: a name that is missing says so, and what to ask instead.
+The rest of aiokafka's client does not exist here. The error for a missing name says what to use instead.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 @final
 class ClusterView:
-    """The brokers, as they were when the cluster was asked.
+    """The brokers at the time of the request.
 
     Args:
-        addresses: Broker's id -> host and port.
+        addresses: Broker id -> host and port.
     """
 
     def __init__(self, addresses: dict[int, tuple[str, int]]) -> None:
         self._addresses = addresses
 
     def brokers(self) -> set[BrokerMetadata]:
-        """All of them."""
+        """Return all brokers."""
         return {BrokerMetadata(node, host, port, None) for node, (host, port) in self._addresses.items()}
 
     def broker_metadata(self, broker_id: int) -> BrokerMetadata | None:
-        """One of them."""
+        """Return one broker."""
         found = self._addresses.get(broker_id)
         return None if found is None else BrokerMetadata(broker_id, *found, None)
 
 
 @final
 class ClientView:
-    """The part of aiokafka's client that programs use of a producer's: health checks, mostly.
+    """The part of aiokafka's client that programs use through a producer, mainly for health checks.
 
     Example:
         >>> await producer.client.fetch_all_metadata()  # raises if no broker answers
@@ -57,15 +57,15 @@ class ClientView:
         return self._path.config.client_id
 
     async def fetch_all_metadata(self) -> ClusterView:
-        """Ask the cluster.
+        """Request the cluster's metadata.
 
         Raises:
-            KafkaConnectionError: no broker answered within `request_timeout_ms`.
+            KafkaConnectionError: If no broker answered within `request_timeout_ms`.
         """
         return ClusterView(await self._path.cluster())
 
     async def force_metadata_update(self) -> bool:
-        """Ask the cluster, too; as aiokafka, whether it answered."""
+        """Request the cluster's metadata and return whether it answered, as aiokafka does."""
         try:
             await self._path.cluster()
         except theirs.KafkaConnectionError:
@@ -74,8 +74,9 @@ class ClientView:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
-            f"aioproduce's drop-in has no client.{name}: of aiokafka's client it has hosts, fetch_all_metadata() "
-            "and force_metadata_update(). The partitions of a topic are at producer.partitions_for()"
+            f"aioproduce's drop-in does not have client.{name}: of aiokafka's client it has hosts, "
+            "fetch_all_metadata() and force_metadata_update(). For a topic's partitions use "
+            "producer.partitions_for()"
         )
 
     def __repr__(self) -> str:

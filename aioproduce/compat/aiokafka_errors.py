@@ -1,13 +1,13 @@
-"""Our errors as aiokafka's: one table, and the outcomes of records in aiokafka's classes.
+"""Translates aioproduce's errors and the outcomes of records into aiokafka's classes, with one table.
 
-Called where an error leaves the drop-in: by its calls, and by deliveries when somebody asks them. Nothing
-here is paid for by a record that succeeds, but for its metadata when it is asked for.
+Used where an error leaves the drop-in: by its calls, and by deliveries when their result is read. A record that
+succeeds costs nothing here, except for its metadata when that is read.
 
 Invariants:
 
-1. Every error of ours becomes one that aiokafka raises for the same thing, with ours as its `__cause__`: the
-   attributes (`possibly_written`, `attempts`) are there for who wants them.
-2. Text is ours: it names the cause and the remedy.
+1. Every error of aioproduce becomes the one that aiokafka raises for the same cause. The original is its
+   `__cause__`, with its attributes (`possibly_written`, `attempts`).
+2. The message is aioproduce's, with cause and remedy.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ __all__ = ["outcomes", "theirs", "translated", "whole"]
 
 
 def outcomes(*, is_acknowledged: bool) -> TupleOutcomes:
-    """What deliveries give out: aiokafka's RecordMetadata or exceptions; None for records sent with acks=0."""
+    """Return the translation of outcomes to aiokafka's RecordMetadata or exceptions; None with acks=0."""
     return TupleOutcomes(RecordMetadata, TopicPartition, translated, is_acknowledged=is_acknowledged)
 
 
 def translated(error: BaseException) -> BaseException:
-    """The error that aiokafka has for this, with ours as its cause.
+    """Return aiokafka's error for this one, with this one as its cause.
 
     Args:
-        error: One of ours; another one is given back as it is.
+        error: An error of aioproduce; any other is returned unchanged.
     """
     if not isinstance(error, ours.ProducerError):
         return error
@@ -53,20 +53,20 @@ def translated(error: BaseException) -> BaseException:
 
 
 def whole(timestamp: Any) -> int | None:
-    """A timestamp as aiokafka reads it: `time.time() * 1000` is fine, and loses its fraction.
+    """Return a timestamp as aiokafka reads it: `time.time() * 1000` is accepted, without its fraction.
 
     Raises:
-        TypeError: it is no number.
+        TypeError: If it is not a number.
     """
     if timestamp is None or type(timestamp) is int:
         return timestamp
     if not hasattr(timestamp, "__int__"):
-        raise TypeError(f"a timestamp is a number of milliseconds, not {type(timestamp).__name__}")
+        raise TypeError(f"a timestamp must be a number of milliseconds, not {type(timestamp).__name__}")
     return int(timestamp)
 
 
 def _made(kind: Callable[[str], BaseException], text: str = "{}") -> Callable[[Any], BaseException]:
-    """Makes their error of ours, with our text."""
+    """Return a function that creates aiokafka's error with our message."""
     return lambda error: kind(text.format(error))
 
 
@@ -75,7 +75,7 @@ def _of_code(code: int, message: str) -> BaseException:
     if code == codes.INVALID_PRODUCER_EPOCH:
         kind = theirs.ProducerFenced
     elif code == codes.NETWORK_EXCEPTION:
-        # Kafka's clients have this code among themselves; for aiokafka it is another error, of old brokers.
+        # Kafka's clients use this code internally; for aiokafka it is a different error, of old brokers.
         kind = theirs.KafkaConnectionError
     error: BaseException = kind(message)
     return error
@@ -93,23 +93,23 @@ def _rejected(error: Any) -> BaseException:
 
 
 def _timed_out(error: Any) -> BaseException:
-    """What aiokafka gives up with: the error of the latest attempt."""
+    """Return the error with which aiokafka gives up: that of the latest attempt."""
     if error.code is None:
         return _made(theirs.NodeNotReadyError)(error)
     return _of_code(error.code, str(error))
 
 
 def _of_transaction(error: Any) -> BaseException:
-    """What made the transaction fail: the record's own error, or the coordinator's code."""
+    """Return the reason of the transaction's failure: a record's error, or the coordinator's code."""
     if isinstance(error.__cause__, ours.ProducerError):
         return _made(type(translated(error.__cause__)))(error)
-    if error.code == codes.PRODUCER_FENCED:  # of which aiokafka knows the older code alone
+    if error.code == codes.PRODUCER_FENCED:  # aiokafka knows only its older code
         return _made(theirs.ProducerFenced)(error)
     return _made(theirs.KafkaError)(error) if error.code is None else _of_code(error.code, str(error))
 
 
 def _not_sent(error: Any) -> BaseException:
-    """A record whose transaction failed first: for the same reason."""
+    """Return the error of an unsent record of a failed transaction, which has the same reason."""
     if isinstance(error.__cause__, ours.TransactionError):
         return _made(type(translated(error.__cause__)))(error)
     return _made(theirs.KafkaError)(error)
@@ -126,11 +126,11 @@ def _topic(error: Any) -> BaseException:
 
 
 def _partitioner(error: Any) -> BaseException:
-    """What the user's partitioner raised; aiokafka lets it through."""
+    """Return the exception of the user's partitioner, which aiokafka does not wrap."""
     cause: BaseException | None = error.__cause__
     if cause is None:
         return _made(theirs.UnknownTopicOrPartitionError)(error)
-    error.__cause__ = None  # or each would be the other's
+    error.__cause__ = None  # else each would be the other's cause
     return cause
 
 
@@ -142,8 +142,8 @@ _UNEXPECTED: Final = "Unexpected error during batch delivery: {}"
 
 _TABLE: Final[dict[type, Callable[[Any], BaseException]]] = {
     ours.ProducerError: _made(theirs.KafkaError),
-    # Refused before anything is made: aiokafka raises ValueError, which ours are. What is missing is nobody
-    # else's.
+    # Refused before anything is created: aiokafka raises ValueError, which these errors are. aiokafka has no
+    # equivalent of missing features and extras.
     ours.ConfigError: _kept,
     ours.MissingExtraError: _kept,
     ours.ProducerStateError: _made(theirs.IllegalStateError),
@@ -157,7 +157,7 @@ _TABLE: Final[dict[type, Callable[[Any], BaseException]]] = {
     ours.PartitionOutOfRangeError: _made(AssertionError, "Unrecognized partition: {}"),
     ours.PartitionerError: _partitioner,
     ours.RecordTooLargeError: _made(theirs.MessageSizeTooLargeError),
-    # aiokafka's answer to a topic that does not become known, for whatever reason.
+    # aiokafka's error for a topic that does not become known, for whatever reason.
     ours.MetadataTimeoutError: _made(theirs.UnknownTopicOrPartitionError),
     ours.MaxBlockTimeoutError: _made(theirs.KafkaTimeoutError),
     ours.FlushTimeoutError: _made(theirs.KafkaTimeoutError),
@@ -167,9 +167,9 @@ _TABLE: Final[dict[type, Callable[[Any], BaseException]]] = {
     ours.UnsupportedVersionError: _made(theirs.IncompatibleBrokerVersion),
     ours.BatchClosedError: _made(theirs.IllegalStateError),
     ours.TransactionError: _of_transaction,
-    # aiokafka's answer to a send outside of a transaction; its other calls assert (`aiokafka_path`).
+    # aiokafka's error for a send outside of a transaction; its other calls use assertions (`aiokafka_path`).
     ours.TransactionStateError: _made(theirs.IllegalOperation),
-    # To aiokafka the coordinator's time-out is a fence, too: "or transaction timeout occurred".
+    # aiokafka treats the coordinator's timeout as a fence, too: "or transaction timeout occurred".
     ours.TransactionTimedOutError: _made(theirs.ProducerFenced),
     ours.ProducerFencedError: _made(theirs.ProducerFenced),
     ours.TransactionUnconfirmedError: _made(theirs.KafkaTimeoutError),

@@ -1,15 +1,15 @@
-"""What stands behind the drop-in for aiokafka's producer: a `Producer`, spoken to as aiokafka's is.
+"""The `Producer` behind the drop-in for aiokafka's producer.
 
-Owned by `AIOKafkaProducer`, to which nothing here refers: one that is forgotten must be collected, which is
-when it warns. The short way of `send()` is compiled and open while the producer runs; here is the long one.
+Owned by `AIOKafkaProducer`. Nothing here refers to that object, so that an unreferenced one is collected and warns.
+The fast path of `send()` is compiled and used while the producer runs; this module has the slow path.
 
 Invariants:
 
-1. What leaves here is an error of aiokafka's (`aiokafka_errors`).
-2. A start that failed leaves nothing running, and may be tried again: aiokafka's users do that in a loop.
-3. A call before the start, or after the end, raises; none waits for what nobody does.
-4. Any task sends in the open transaction, as with aiokafka: this has the `Transaction`, and whoever has it sends in
-   it. Who calls `Producer.send()` has to have begun it.
+1. Only aiokafka's errors leave this module (`aiokafka_errors`).
+2. A failed start leaves nothing running and may be repeated: aiokafka's users do so in a loop.
+3. A call before the start or after the end raises, and does not wait.
+4. Any task may send in the open transaction, as in aiokafka. This object holds the `Transaction` and sends in it.
+   Direct calls of `Producer.send()` are only for the task that began it.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class AiokafkaPath(SendPath):
 
     Args:
         config: The settings.
-        key_serializer: Called with every key, None too, as aiokafka does.
-        value_serializer: Likewise.
+        key_serializer: Called with every key, including None, as in aiokafka.
+        value_serializer: Called with every value, including None.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class AiokafkaPath(SendPath):
         self.config = config
         self.key_serializer = key_serializer
         self.value_serializer = value_serializer
-        # Serializers are to see each record.
+        # Serializers must be called for each record.
         self._has_short_way = key_serializer is None and value_serializer is None
         self._producer = self._make()
         self._is_started = False
@@ -76,9 +76,9 @@ class AiokafkaPath(SendPath):
     # -- life ---
 
     async def start(self) -> None:
-        """As `AIOKafkaProducer.start()`."""
+        """Start as `AIOKafkaProducer.start()` does."""
         if self._is_closing:
-            raise theirs.ProducerClosed("a producer that was stopped is not started again: make another one")
+            raise theirs.ProducerClosed("a stopped producer cannot be started again: create another one")
         if self._is_started:
             return
         producer = self._producer
@@ -93,11 +93,11 @@ class AiokafkaPath(SendPath):
             if isinstance(error, NoBrokerAvailableError):
                 servers = ", ".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
                 raise theirs.KafkaConnectionError(f"Unable to bootstrap from {servers}: {error}") from error
-            raise translated(error)  # noqa: B904  # it has its cause
+            raise translated(error)  # noqa: B904  # already has its cause
         self._is_started = True
 
     async def stop(self) -> None:
-        """As `AIOKafkaProducer.stop()`."""
+        """Stop as `AIOKafkaProducer.stop()` does."""
         self._is_closing = True
         try:
             await self._producer.close()
@@ -105,21 +105,21 @@ class AiokafkaPath(SendPath):
             self._ended.set()
 
     async def flush(self) -> None:
-        """As `AIOKafkaProducer.flush()`."""
+        """Flush as `AIOKafkaProducer.flush()` does."""
         if self._is_started and not self._is_closing:
             try:
                 await self._producer.flush()
             except ProducerClosedError:
-                pass  # stopped meanwhile, which waits for the same
+                pass  # stopped meanwhile; stop() waits for the same records
             except ProducerError as error:
                 raise translated(error)  # noqa: B904
         if self._is_closing:
             await self._ended.wait()
 
     def producer(self) -> Producer[Any, Any]:
-        """The one that runs, or an error for one that was stopped or not started."""
+        """Return the running producer; raise if it was stopped or not started."""
         if self._is_closing:
-            raise theirs.ProducerClosed("the producer is stopped: make another one to send again")
+            raise theirs.ProducerClosed("the producer is stopped: create another one to send again")
         if not self._is_started:
             raise theirs.IllegalStateError("the producer is not started: await producer.start() first")
         return self._producer
@@ -152,10 +152,10 @@ class AiokafkaPath(SendPath):
                 topic, value, key, partition=partition, timestamp=whole(timestamp), headers=headers or None
             )
         except ProducerError as error:
-            raise translated(error)  # noqa: B904  # it has its cause
+            raise translated(error)  # noqa: B904  # already has its cause
 
     async def _give_turn(self) -> None:
-        """Give the loop the turn that is due, if it is the same task that goes on and on; see `Producer`."""
+        """Yield to the event loop if it is due, for a single task that sends without pause; see `Producer`."""
         task = asyncio.current_task()
         if task is self._sending_task:
             await asyncio.sleep(0)
@@ -164,7 +164,7 @@ class AiokafkaPath(SendPath):
         self._sending_task = task
 
     def create_batch(self) -> BatchBuilder[Any, Any]:
-        """An empty batch of ours."""
+        """Return an empty batch of aioproduce."""
         return self._producer.create_batch()
 
     async def send_batch(self, batch: BatchBuilder[Any, Any], topic: Any, partition: Any) -> Deliveries:
@@ -179,12 +179,12 @@ class AiokafkaPath(SendPath):
     # -- transactions ---
 
     def _way_of(self, producer: Producer[Any, Any]) -> Producer[Any, Any] | Transaction[Any, Any]:
-        """What records go by: the open transaction, whoever began it. Where there is none the producer refuses."""
+        """Return the open transaction, or the producer, which refuses records if it needs a transaction."""
         transaction = self._transaction
         return producer if transaction is None or not transaction.is_open else transaction
 
     async def begin(self) -> None:
-        """As `AIOKafkaProducer.begin_transaction()`."""
+        """Begin as `AIOKafkaProducer.begin_transaction()` does."""
         producer = self.producer()
         try:
             self._transaction = await producer.begin_transaction()
@@ -192,7 +192,7 @@ class AiokafkaPath(SendPath):
             raise _refused(error)  # noqa: B904
 
     async def commit(self) -> None:
-        """As `AIOKafkaProducer.commit_transaction()`."""
+        """Commit as `AIOKafkaProducer.commit_transaction()` does."""
         producer = self.producer()
         try:
             await producer.commit_transaction()
@@ -200,7 +200,7 @@ class AiokafkaPath(SendPath):
             raise _refused(error)  # noqa: B904
 
     async def abort(self) -> None:
-        """As `AIOKafkaProducer.abort_transaction()`."""
+        """Abort as `AIOKafkaProducer.abort_transaction()` does."""
         producer = self.producer()
         try:
             await producer.abort_transaction()
@@ -209,11 +209,11 @@ class AiokafkaPath(SendPath):
 
     @property
     def can_abort(self) -> bool:
-        """Whether there is a transaction to be aborted."""
+        """Whether there is a transaction to abort."""
         return self._transaction is not None and self._transaction.can_abort
 
     async def send_offsets(self, offsets: Any, group_id: Any) -> None:
-        """As `AIOKafkaProducer.send_offsets_to_transaction()`."""
+        """Send offsets as `AIOKafkaProducer.send_offsets_to_transaction()` does."""
         self.producer()
         transaction = self._transaction
         if transaction is None or not transaction.is_open:
@@ -226,17 +226,17 @@ class AiokafkaPath(SendPath):
         except ProducerError as error:
             raise translated(error)  # noqa: B904
 
-    # -- asking ---
+    # -- requests ---
 
     async def partitions_for(self, topic: Any) -> set[int]:
-        """The partitions of a topic."""
+        """Return the partitions of a topic."""
         try:
             return {found.partition for found in await self.producer().partitions_for(topic)}
         except ProducerError as error:
             raise translated(error)  # noqa: B904
 
     async def cluster(self) -> dict[int, tuple[str, int]]:
-        """Ask the cluster: broker's id -> host and port."""
+        """Ask the cluster for its brokers: broker id -> host and port."""
         try:
             found = await self.producer().check(self.config.request_timeout)
         except ProducerError as error:
@@ -246,13 +246,13 @@ class AiokafkaPath(SendPath):
 
 
 def _refused(error: ProducerError) -> BaseException:
-    """Why a transaction is not begun or ended; where the call does not fit the state, aiokafka asserts."""
+    """Return the error for a failed begin or end; aiokafka asserts if the call does not fit the state."""
     if not isinstance(error, TransactionStateError):
         return translated(error)
     refused: BaseException = AssertionError(f"Invalid state transition: {error}")
     if error.recover == "init":
-        # The coordinator's time-out with transaction.version 1. aiokafka's producers end by it, too.
-        refused = theirs.ProducerFenced("a transaction timed out: stop this producer, and make another one")
+        # The coordinator's timeout with transaction.version 1, which ends aiokafka's producers, too.
+        refused = theirs.ProducerFenced("a transaction timed out: stop this producer, and create another one")
     refused.__cause__ = error
     return refused
 
@@ -261,6 +261,6 @@ def _check_partition(partition: object) -> None:
     if partition is None:
         return
     if not isinstance(partition, int) or isinstance(partition, bool):
-        raise TypeError(f"partition is an int or None, not {type(partition).__name__}")
+        raise TypeError(f"partition must be an int or None, not {type(partition).__name__}")
     if partition < 0:
         raise AssertionError(f"partition must be 0 or more, not {partition}")

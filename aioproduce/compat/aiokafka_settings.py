@@ -1,7 +1,7 @@
-"""The arguments of aiokafka's producer as our settings, refused as aiokafka refuses them.
+"""Converts the arguments of aiokafka's producer to settings, and refuses what aiokafka refuses.
 
-Called by the drop-in's constructor. Where ours is stricter, or has a bound that aiokafka has not, it is said
-here and in docs/how-to/migrating.md.
+Used by the drop-in's constructor. Stricter checks and bounds that aiokafka does not have are noted here and in
+docs/how-to/migrating.md.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from aioproduce.partitioners.protocol import TopicView
 
 MISSING: Final = object()
-"""What `acks` is where it is not given."""
+"""The value of `acks` if it is not passed."""
 
 _COMPRESSIONS: Final = ("gzip", "snappy", "lz4", "zstd", None)
 _PROTOCOLS: Final = ("SSL", "PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-# With idempotence aiokafka tries for ever. A record that nobody can deliver fails after Java's two minutes
-# here.
+# With idempotence aiokafka retries for ever. Here a record that cannot be delivered fails after Java's two
+# minutes.
 _IDEMPOTENT_DELIVERY_MS: Final = 120_000
 _BUFFER: Final = 32 * 2**20
 _SETUP_MS: Final = 10_000
 
 
 def config_of(given: Mapping[str, Any]) -> ProducerConfig:
-    """Our configuration for aiokafka's arguments, by their names.
+    """Return our configuration for aiokafka's arguments.
 
     Raises:
-        ValueError: what aiokafka refuses; and what is out of the range of ours (ConfigError).
+        ValueError: If aiokafka refuses a value, or if a value is out of range here (ConfigError).
     """
     acks, is_idempotent = _acks(given)
     if given["compression_type"] not in _COMPRESSIONS:
         raise ValueError("Invalid compression type!")
     security = _security(given)
-    # aiokafka takes fractions of milliseconds.
+    # aiokafka accepts fractions of milliseconds.
     timeout = ceil(given["request_timeout_ms"])
     linger = ceil(given["linger_ms"])
     batch_size = given["max_batch_size"]
@@ -57,11 +57,11 @@ def config_of(given: Mapping[str, Any]) -> ProducerConfig:
         "max.request.size": given["max_request_size"],
         "metadata.max.age.ms": ceil(given["metadata_max_age_ms"]),
         "request.timeout.ms": timeout,
-        # `send()` waits as long for the topic or for room.
+        # `send()` waits as long for the topic and for room.
         "max.block.ms": timeout,
         "socket.connection.setup.timeout.ms": max(min(_SETUP_MS, timeout), 1),
-        # A batch fails with the error of the first attempt that ends after request_timeout_ms; that may begin
-        # just before it, and take as long.
+        # A batch fails with the error of the first attempt that ends after request_timeout_ms. That attempt may
+        # begin just before then and take as long.
         "delivery.timeout.ms": max(linger + 2 * timeout, _IDEMPOTENT_DELIVERY_MS if is_idempotent else 0),
         "retry.backoff.ms": ceil(given["retry_backoff_ms"]),
         "retry.backoff.max.ms": max(ceil(given["retry_backoff_ms"]), 1_000),
@@ -70,7 +70,7 @@ def config_of(given: Mapping[str, Any]) -> ProducerConfig:
         **security,
     }
     if not is_idempotent:
-        # Order as aiokafka keeps it: a batch is not sent before the one ahead of it is done with.
+        # aiokafka's order: a batch is not sent before the previous one is done.
         settings["max.in.flight.requests.per.connection"] = 1
     if given["transactional_id"] is not None:
         settings["transactional.id"] = given["transactional_id"]
@@ -82,7 +82,7 @@ def config_of(given: Mapping[str, Any]) -> ProducerConfig:
 
 def _acks(given: Mapping[str, Any]) -> tuple[object, bool]:
     acks = given["acks"]
-    # The first is for aiokafka's own sake: `True` and `1.0` are as good as 1 there.
+    # The first comparison is aiokafka's: it accepts `True` and `1.0` for 1.
     if acks is not MISSING and acks not in (0, 1, -1, "all"):
         raise ValueError("Invalid ACKS parameter")
     if given["enable_idempotence"] or given["transactional_id"] is not None:
@@ -93,7 +93,7 @@ def _acks(given: Mapping[str, Any]) -> tuple[object, bool]:
 
 
 def _security(given: Mapping[str, Any]) -> dict[str, object]:
-    """Of the arguments that the protocol does not want, none is looked at, as in aiokafka."""
+    """Return the security settings; arguments that the protocol does not need are ignored, as in aiokafka."""
     protocol = given["security_protocol"]
     if protocol not in _PROTOCOLS:
         raise ValueError("`security_protocol` should be SSL or PLAINTEXT")
@@ -133,7 +133,7 @@ def _sasl(given: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _servers(servers: str | Sequence[str]) -> list[str]:
-    """Addresses as aiokafka reads them: the port may be left out."""
+    """Return addresses as aiokafka reads them, where the port may be missing."""
     found = collect_hosts(servers, randomize=False)
     return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port, _ in found]
 
@@ -149,11 +149,11 @@ class AiokafkaPartitioner:
 
     def partition(
         self,
-        topic: str,  # noqa: ARG002  # the protocol's, of which aiokafka's callables see the key alone
+        topic: str,  # noqa: ARG002  # the protocol's; aiokafka's callables get only the key
         key: bytes | None,
         value: bytes | None,  # noqa: ARG002
         view: TopicView,
     ) -> int:
-        """The partition that it chooses."""
-        # A list that is its own, as aiokafka's: it may shuffle it.
+        """Return the partition that the callable chooses."""
+        # A new list, as in aiokafka, because the callable may shuffle it.
         return self._choose(key, list(range(view.partition_count)), list(view.available))

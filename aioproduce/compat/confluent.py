@@ -1,14 +1,14 @@
 """A drop-in replacement for `confluent_kafka.aio.AIOProducer`: its calls, options, results and errors.
 
-For code that was written for confluent-kafka's: only the import changes. `docs/how-to/migrating.md` lists the
-differences.
+For code that was written for confluent-kafka: only the import changes. `docs/how-to/migrating.md` lists
+the differences.
 
 Invariants:
 
-1. Every message that `produce()` took has an outcome within `message.timeout.ms`: its future, and its callback.
-2. `produce()` takes a message at once where there is room, known topic or not; where there is none, in its turn.
+1. Every message that `produce()` accepted has an outcome within `message.timeout.ms`: its future and its callback.
+2. If there is room, `produce()` accepts a message at once, even if its topic is unknown; otherwise in its turn.
 3. Messages of one partition are sent in the order of `produce()`.
-4. What the caller handed in (conf, executor) is neither changed nor shut down.
+4. The caller's objects (conf, executor) are neither changed nor shut down.
 """
 
 from __future__ import annotations
@@ -61,19 +61,20 @@ _FOREVER: Final = -1.0
 class AIOProducer(TransactionalCalls):
     """Confluent-kafka's `AIOProducer`, on aioproduce's own producer.
 
-    To be made where an event loop runs, as theirs. It starts at once, and waits for no broker.
+    It must be created within a running event loop, as confluent-kafka's. It starts at once, without waiting for a
+    broker.
 
     Args:
         producer_conf: librdkafka's options, e.g. `{"bootstrap.servers": "host:9092", "linger.ms": 5}`.
-        max_workers: Taken and of no effect: nothing runs in threads.
-        executor: Likewise; it is not shut down.
-        batch_size: Likewise: messages are not held back to be handed over in batches.
-        buffer_timeout: Seconds. Of messages of a topic that is not known yet, the first waits so long in
-            `produce()` at most; then they wait by themselves.
+        max_workers: Ignored: nothing runs in threads.
+        executor: Ignored; it is not shut down.
+        batch_size: Ignored: messages are not collected in the client before they are queued.
+        buffer_timeout: Seconds. The first message of an unknown topic waits at most so long in `produce()`;
+            after that, the topic's messages wait in the background.
 
     Raises:
-        KafkaException: an option is unknown or out of range (`ConfluentConfigError`), or cannot be honoured.
-        RuntimeError: no event loop runs.
+        KafkaException: If an option is unknown or out of range (`ConfluentConfigError`), or is not supported.
+        RuntimeError: If no event loop is running.
 
     Example:
         >>> async def main():
@@ -123,16 +124,16 @@ class AIOProducer(TransactionalCalls):
         await self.close()
 
     def __len__(self) -> int:
-        """Messages that were taken and have no outcome yet."""
+        """The number of accepted messages without an outcome."""
         return self._producer.outstanding_records + self._waiting.count + self._entering
 
     def __bool__(self) -> bool:
-        """True, also where nothing is on its way."""
+        """True, even if there are no messages."""
         return True
 
     # -- producing ---
 
-    async def produce(  # noqa: C901  # one function: a call more would cost a tenth of it
+    async def produce(  # noqa: C901  # one function: another call would add a tenth to its cost
         self,
         topic: str,
         value: str | bytes | None = None,
@@ -143,27 +144,27 @@ class AIOProducer(TransactionalCalls):
         timestamp: int = 0,
         headers: Any = None,
     ) -> asyncio.Future[Message]:
-        """Take a message. Awaiting what that returns gives its outcome.
+        """Accept a message. Awaiting the returned future gives its outcome.
 
         Args:
             topic: The topic.
-            value: The payload; a str goes as UTF-8, `None` is a tombstone.
-            key: Likewise.
+            value: The payload; a str is sent as UTF-8, `None` is a tombstone.
+            key: The key; a str is sent as UTF-8.
             partition: The partition; -1 lets the partitioner choose.
-            callback: As `on_delivery`.
+            callback: The same as `on_delivery`.
             on_delivery: Called once on the event loop with `(KafkaError or None, Message)`.
             timestamp: Milliseconds since the epoch; 0 means now.
             headers: A list of `(name, value)` or a dict; values str, bytes or None.
 
         Returns:
-            A future of the `confluent_kafka.Message`, to asyncio and to type checkers; its class is MessageFuture.
-            It raises `KafkaException(KafkaError)`: `_MSG_TIMED_OUT`,
-            `MSG_SIZE_TOO_LARGE`, `_UNKNOWN_TOPIC`, `_UNKNOWN_PARTITION`, `_QUEUE_FULL` (no room within
-            `message.timeout.ms`), or the broker's own error.
+            A future of the `confluent_kafka.Message`, for asyncio and for type checkers; its class is
+            MessageFuture. It raises `KafkaException(KafkaError)`: `_MSG_TIMED_OUT`, `MSG_SIZE_TOO_LARGE`,
+            `_UNKNOWN_TOPIC`, `_UNKNOWN_PARTITION`, `_QUEUE_FULL` (no room within `message.timeout.ms`), or the
+            broker's own error.
 
         Raises:
-            TypeError: an argument is of the wrong type; the message was not taken.
-            KafkaException: the producer is closed (`_STATE`).
+            TypeError: If an argument has the wrong type; the message was not accepted.
+            KafkaException: If the producer is closed (`_STATE`).
 
         Example:
             >>> future = await producer.produce("orders", b"42")  # doctest: +SKIP
@@ -223,7 +224,7 @@ class AIOProducer(TransactionalCalls):
     def _failed(
         self, topic: str, about: About, way: Way, error: BaseException, on_delivery: OnDelivery | None
     ) -> asyncio.Future[Message]:
-        """The future of a message that the producer did not take."""
+        """Return the future of a message that the producer did not accept."""
         outcome: asyncio.Future[RecordMetadata] = self._loop.create_future()
         exception = kafka_exception(error)
         way.failed(exception.args[0])
@@ -235,7 +236,7 @@ class AIOProducer(TransactionalCalls):
         return MessageFuture(outcome, about)  # type: ignore[return-value]  # to asyncio it is one
 
     async def _is_known(self, topic: str) -> bool:
-        """Ask for a topic, with some patience; False where its messages have to wait by themselves."""
+        """Wait a short time for a topic; return False if its messages must wait in the background."""
         if self._waiting.has(topic):
             return False
         try:
@@ -243,7 +244,7 @@ class AIOProducer(TransactionalCalls):
         except MetadataTimeoutError:
             return False
         if self._waiting.has(topic):
-            return False  # of another task, which had no more patience
+            return False  # another task has given up waiting
         self._known.add(topic)
         return True
 
@@ -259,14 +260,14 @@ class AIOProducer(TransactionalCalls):
     # -- outcomes ---
 
     async def poll(self, timeout: float = 0) -> int:
-        """Wait for outcomes. Futures and callbacks need no poll here: the event loop serves them.
+        """Wait for outcomes. It is not required: the event loop runs futures and callbacks.
 
         Args:
-            timeout: Seconds to wait for the first outcome; 0 gives the event loop one turn, -1 waits as long as
-                any message is on its way.
+            timeout: Seconds to wait for the first outcome; 0 yields to the event loop once, -1 waits while any
+                message is pending.
 
         Returns:
-            How many messages had their outcome meanwhile.
+            How many messages got their outcome meanwhile.
         """
         room = self._room
         before = room.taken - len(self)
@@ -277,7 +278,7 @@ class AIOProducer(TransactionalCalls):
         return room.taken - len(self) - before
 
     async def flush(self, timeout: float = _FOREVER) -> int:
-        """Send what was taken without lingering, and wait for the outcomes.
+        """Send accepted messages without lingering, and wait for the outcomes.
 
         Args:
             timeout: Seconds; -1 waits for all, which `message.timeout.ms` bounds.
@@ -286,13 +287,13 @@ class AIOProducer(TransactionalCalls):
             How many messages have no outcome yet.
 
         Raises:
-            KafkaException: the producer died (`_FATAL`).
+            KafkaException: If the producer failed (`_FATAL`).
         """
         if self._is_closed:
             return len(self)
         bound = None if timeout is None or timeout < 0 else timeout
         until = None if bound is None else monotonic() + bound
-        # Theirs always gives the loop its turn here, and loops until something is done lean on that.
+        # confluent-kafka always yields to the loop here, and loops that poll until something is done rely on it.
         await asyncio.sleep(0)
         await self._waiting.drained(bound)
         try:
@@ -303,28 +304,28 @@ class AIOProducer(TransactionalCalls):
         return len(self)
 
     async def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Give up on all messages that have no outcome: they fail with `_PURGE_QUEUE` or `_PURGE_INFLIGHT`.
+        """Drop all messages without an outcome: they fail with `_PURGE_QUEUE` or `_PURGE_INFLIGHT`.
 
         Args:
             in_queue: Must be true.
-            in_flight: Must be true: the connections are dropped, and made again for the next message.
-            blocking: Of no effect: it always waits until all is given up.
+            in_flight: Must be true: the connections are dropped, and opened again for the next message.
+            blocking: Ignored: it always waits until all messages are dropped.
 
         Raises:
-            KafkaException: the producer is closed (`_STATE`).
-            ConfluentNotSupportedError: one of both only, or there is a `transactional.id`.
+            KafkaException: If the producer is closed (`_STATE`).
+            ConfluentNotSupportedError: If only one of the two is true, or if there is a `transactional.id`.
         """
         del blocking
         if not in_queue and not in_flight:
             return
         if not (in_queue and in_flight):
             raise ConfluentNotSupportedError(
-                "purge() gives up on all messages or none: leave in_queue and in_flight out", feature="purge"
+                "purge() drops all messages or none: omit in_queue and in_flight", feature="purge"
             )
         self._check_open("purge")
         if self._options.config.transactional_id is not None:
             raise ConfluentNotSupportedError(
-                "purge() would leave the transaction open: abort_transaction() gives up on what is not sent",
+                "purge() would leave the transaction open: abort_transaction() drops unsent messages",
                 feature="purge",
             )
         waiting, producer = self._waiting, self._producer
@@ -335,7 +336,7 @@ class AIOProducer(TransactionalCalls):
         await producer.close(0)
 
     async def close(self) -> None:
-        """Send what was taken, wait for the outcomes, and close the connections. Safe to repeat."""
+        """Send accepted messages, wait for the outcomes, and close the connections. It may be repeated."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -349,18 +350,18 @@ class AIOProducer(TransactionalCalls):
             await self._producer.close(0)
             raise
 
-    # -- asking ---
+    # -- requests ---
 
     async def list_topics(self, topic: str | None = None, timeout: float = _FOREVER) -> ClusterMetadata:
-        """A topic's partitions, and the brokers.
+        """Return a topic's partitions, and the brokers.
 
         Args:
-            topic: The topic; all topics are an admin client's to list.
+            topic: The topic; listing all topics needs an admin client.
             timeout: Seconds; -1 for no bound but `message.timeout.ms`.
 
         Raises:
-            KafkaException: no broker answered (`_TRANSPORT`).
-            ConfluentNotSupportedError: no topic was named.
+            KafkaException: If no broker answered (`_TRANSPORT`).
+            ConfluentNotSupportedError: If no topic was named.
         """
         if topic is None:
             raise ConfluentNotSupportedError(
@@ -382,33 +383,33 @@ class AIOProducer(TransactionalCalls):
         return cluster_metadata(await self._check(until), topic, partitions, failure)
 
     async def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Log in by others, from the next login on: of a connection that is made, or of a session that ends.
+        """Use other credentials from the next login on: for a new connection, or when a session ends.
 
-        Connections that are there stay. Of no effect where the mechanism asks for no password, as in librdkafka.
+        Open connections stay open. It has no effect if the mechanism does not need a password, as in librdkafka.
 
         Raises:
-            TypeError: one of them is no str.
+            TypeError: If an argument is not a str.
         """
         given: dict[str, object] = {"username": username, "password": password}
         for name, kind in [(name, type(text)) for name, text in given.items()]:
             if not issubclass(kind, str):
                 del username, password, given
-                raise TypeError(f"{name} is a str, not {kind.__name__}")
+                raise TypeError(f"{name} must be a str, not {kind.__name__}")
         credentials = self._options.credentials
         if credentials is not None:
             credentials.username, credentials.password = username, Secret(password)
 
     async def cluster_id(self, timeout: float = _FOREVER) -> str | None:
-        """The cluster's id; `None` from brokers that do not tell.
+        """Return the cluster's id; `None` if the brokers do not report one.
 
         Raises:
-            KafkaException: no broker answered within `timeout` seconds (`_TRANSPORT`).
+            KafkaException: If no broker answered within `timeout` seconds (`_TRANSPORT`).
         """
         self._check_open("cluster_id")
         return (await self._check(monotonic() + self._bound(timeout))).cluster_id
 
     def metrics(self) -> MetricsSnapshot:
-        """What is counted and measured (not of confluent-kafka's): instead of `stats_cb`."""
+        """Return the producer's metrics, which replace `stats_cb`; confluent-kafka does not have this method."""
         return self._producer.metrics()
 
     def _bound(self, timeout: float | None) -> float:
@@ -427,7 +428,7 @@ class AIOProducer(TransactionalCalls):
 
 @final
 class _Tell:
-    """Tells a message's callback, and `error_cb`, what became of it."""
+    """Reports a message's outcome to its callback and to `error_cb`."""
 
     __slots__ = ("_about", "_loop", "_on_delivery", "_on_failure")
 
@@ -458,7 +459,7 @@ class _Tell:
 
 
 def _run_to_end(start: Coroutine[Any, Any, None]) -> None:
-    """Run `Producer.start()`, which waits for nothing unless it is to wait for a broker."""
+    """Run `Producer.start()`, which does not wait unless it has to wait for a broker."""
     try:
         start.send(None)
     except StopIteration:
@@ -468,7 +469,7 @@ def _run_to_end(start: Coroutine[Any, Any, None]) -> None:
 
 
 def _closed(call: str) -> KafkaException:
-    text = f"{call}(): the producer is closed: make a new one to send again"
+    text = f"{call}(): the producer is closed: create a new one to send again"
     return KafkaException(KafkaError(KafkaError._STATE, text))
 
 
@@ -479,13 +480,13 @@ def _purged() -> KafkaException:
 def _no_room(limit: int) -> KafkaException:
     text = (
         f"queue.buffering.max.messages={limit}: no message had its outcome within message.timeout.ms. Send less, "
-        "raise it, or look at the brokers"
+        "raise the limit, or check the brokers"
     )
     return KafkaException(KafkaError(KafkaError._QUEUE_FULL, text, False, True))
 
 
 def _no_such_partition(partition: int) -> KafkaException:
-    text = f"there is no partition {partition}; -1 lets the partitioner choose"
+    text = f"partition {partition} does not exist; -1 lets the partitioner choose"
     return KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, text))
 
 

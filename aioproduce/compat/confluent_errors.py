@@ -1,14 +1,14 @@
-"""What fails here, as confluent-kafka says it: `KafkaException(KafkaError)` with librdkafka's codes.
+"""Translates failures to confluent-kafka's `KafkaException(KafkaError)` with librdkafka's codes.
 
-Called by `confluent.AIOProducer` and its parts.
+Used by `confluent.AIOProducer` and its parts.
 
 Invariants:
 
-1. Whatever is raised is a `KafkaException` whose first argument is a `KafkaError`; where aioproduce had an error of
-   its own, with more to tell, that is the `__cause__`.
-2. `KafkaError.retriable()` is true only where the same again may succeed and cannot duplicate the record.
-3. Of a transactional call's error one of three is true at most, which says what to do: `retriable()` (make the same
-   call again), `txn_requires_abort()` (abort, and begin the next one), `fatal()` (make another producer).
+1. Every raised error is a `KafkaException` whose first argument is a `KafkaError`. If aioproduce had an error of
+   its own, with more detail, that is the `__cause__`.
+2. `KafkaError.retriable()` is true only if a repetition may succeed and cannot duplicate the record.
+3. For an error of a transactional call, at most one of three is true, and says what to do: `retriable()` (repeat
+   the call), `txn_requires_abort()` (abort, and begin the next transaction), `fatal()` (create another producer).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = [
     "transaction_exception",
 ]
 
-# In the order in which they are tried: what is more particular comes first.
+# Tried in this order: subclasses first.
 _CODES: Final[tuple[tuple[type[ours.ProducerError], int], ...]] = (
     (ours.DeliveryTimeoutError, KafkaError._MSG_TIMED_OUT),
     (ours.DisconnectedError, KafkaError._TRANSPORT),
-    # Compression failed, or the sender died.
+    # Compression failed, or the sender failed.
     (ours.DeliveryError, KafkaError._FAIL),
     (ours.RecordTooLargeError, KafkaError.MSG_SIZE_TOO_LARGE),
     (ours.PartitionOutOfRangeError, KafkaError._UNKNOWN_PARTITION),
@@ -64,7 +64,7 @@ def _own_error(code: int, message: str | KafkaError) -> KafkaError:
 
 @final
 class ConfluentConfigError(KafkaException, ours.ConfigError):
-    """An option that is unknown, out of range, or that this producer cannot honour.
+    """An option that is unknown, out of range, or not supported by this producer.
 
     It is confluent-kafka's `KafkaException` (with `KafkaError._INVALID_ARG`) and aioproduce's `ConfigError`.
 
@@ -84,12 +84,12 @@ class ConfluentConfigError(KafkaException, ours.ConfigError):
 
 @final
 class ConfluentNotSupportedError(KafkaException, ours.ProducerError, NotImplementedError):
-    """A part of confluent-kafka's producer that this one does not have (yet).
+    """A feature of confluent-kafka's producer that this one does not support.
 
     It is confluent-kafka's `KafkaException` (with `KafkaError._NOT_IMPLEMENTED`) and a `NotImplementedError`.
 
     Attributes:
-        feature: What is missing.
+        feature: The missing feature.
     """
 
     def __init__(self, message: str, *, feature: str) -> None:
@@ -101,10 +101,10 @@ class ConfluentNotSupportedError(KafkaException, ours.ProducerError, NotImplemen
 
 
 def kafka_error(error: BaseException) -> KafkaError:
-    """An error of aioproduce's as librdkafka's code; its text stays, which says more than librdkafka's.
+    """Return librdkafka's code for an error, with aioproduce's more detailed message.
 
     Args:
-        error: Any error; what is not of aioproduce's becomes `_APPLICATION`.
+        error: Any error; one that is not aioproduce's becomes `_APPLICATION`.
 
     Example:
         >>> from aioproduce.errors import ProducerClosedError
@@ -123,7 +123,7 @@ def _code_of(error: BaseException) -> int:
     if isinstance(error, ours.BrokerRejectedError):
         return error.code
     if isinstance(error, ours.ForcedCloseError | ours.TransactionAbortedError):
-        # librdkafka tells apart what was never sent and what may have been received.
+        # librdkafka distinguishes messages that were never sent from those that may have been received.
         return int(KafkaError._PURGE_INFLIGHT if error.possibly_written else KafkaError._PURGE_QUEUE)
     for kind, code in _CODES:
         if isinstance(error, kind):
@@ -134,7 +134,7 @@ def _code_of(error: BaseException) -> int:
 def kafka_exception(
     error: BaseException, make_error: Callable[[BaseException], KafkaError] = kafka_error
 ) -> KafkaException:
-    """An error of aioproduce's as `KafkaException(KafkaError)`, the error itself as its `__cause__`."""
+    """Return an error as `KafkaException(KafkaError)`, with the error itself as its `__cause__`."""
     if isinstance(error, KafkaException):
         return error
     exception = KafkaException(make_error(error))
@@ -143,7 +143,7 @@ def kafka_exception(
 
 
 def transaction_exception(error: BaseException) -> KafkaException:
-    """What a transactional call raises; where the transaction had failed, that is what it tells of."""
+    """Return the error of a transactional call; if the transaction had failed, that failure."""
     cause = error.__cause__
     is_refused = isinstance(error, ours.TransactionStateError) and error.recover == "abort"
     if is_refused and isinstance(cause, ours.TransactionError):
@@ -156,7 +156,7 @@ def _transaction_error(error: ours.TransactionError) -> KafkaError:
     return KafkaError(
         _transaction_code(error),
         str(error),
-        # librdkafka's producers end by what ours would call init_transactions() after.
+        # librdkafka's producers end after an error for which ours would call init_transactions().
         error.is_fatal or error.recover == "init",
         isinstance(error, ours.TransactionUnconfirmedError),
         error.recover == "abort" or is_aborted,
@@ -164,7 +164,7 @@ def _transaction_error(error: ours.TransactionError) -> KafkaError:
 
 
 def _transaction_code(error: ours.TransactionError) -> int:
-    # With transaction.version 1 the coordinator's time-out looks like a fence, to librdkafka, too.
+    # With transaction.version 1 the coordinator's timeout looks like a fence, in librdkafka, too.
     is_epoch_over = error.recover == "init" and error.outcome is not None
     if is_epoch_over or isinstance(error, ours.ProducerFencedError):
         return int(KafkaError._FENCED)

@@ -1,13 +1,13 @@
-"""The future of one message: what confluent-kafka's tells of it, made when somebody asks.
+"""The future of one message, with confluent-kafka's results, which are created when they are read.
 
-Made by `confluent.AIOProducer.produce()`, one for each message.
+Created by `confluent.AIOProducer.produce()`, one for each message.
 
 Invariants:
 
-1. To asyncio it is a future (`asyncio.isfuture`): `gather`, `wait`, `wait_for`, `shield` and callbacks take it.
-2. One object for each message, beside the producer's own: each more that the garbage collector follows costs as
-   much as the rest of the message.
-3. What it raises is a KafkaException; a failure that nobody asked for is counted and logged by the producer.
+1. For asyncio it is a future (`asyncio.isfuture`): `gather`, `wait`, `wait_for`, `shield` and callbacks accept it.
+2. There is one object for each message in addition to the producer's own: each further object that the garbage
+   collector tracks costs as much as the rest of the message.
+3. It raises only KafkaException. The producer counts and logs failures that nobody reads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 from aioproduce.compat.confluent_errors import kafka_exception
 from aioproduce.errors import ProducerError
 
-from confluent_kafka import (  # isort: skip  # confluent_errors tells of the extra where it is missing
+from confluent_kafka import (  # isort: skip  # confluent_errors reports a missing extra
     OFFSET_INVALID,
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
@@ -35,26 +35,26 @@ if TYPE_CHECKING:
     from aioproduce.records import Header, RecordMetadata
 
     OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
-    # Value, key, headers, timestamp (ms since the epoch), and when it was taken (by the monotonic clock).
+    # Value, key, headers, timestamp (ms since the epoch), and when it was accepted (monotonic clock).
     About: TypeAlias = tuple[bytes | None, bytes | None, list[Header] | None, int, float]
-    # Or asyncio's, which types leave without what `gather()` reads of it.
+    # Or asyncio's, whose type stubs lack what `gather()` reads.
     Outcome: TypeAlias = DeliveryFuture | Any
 
 
 @final
 class MessageFuture:
-    """What becomes of a message: a `confluent_kafka.Message`, or a `KafkaException`.
+    """The outcome of a message: a `confluent_kafka.Message`, or a `KafkaException`.
 
-    Cancelling it wakes whoever waits for it; the message goes on, as with confluent-kafka's.
+    Cancelling it wakes its waiters; the message is still sent, as in confluent-kafka.
 
     Args:
-        outcome: The producer's own future of the message; where it has none, one of asyncio's.
-        about: What was produced.
+        outcome: The producer's own future of the message, or one of asyncio's if the producer has none.
+        about: The produced message.
     """
 
     __slots__ = ("__weakref__", "_about", "_outcome")
 
-    # Tells `asyncio.isfuture()` that this is one; no task is parked on it.
+    # Marks it as a future for `asyncio.isfuture()`; no task is parked on it.
     _asyncio_future_blocking = False
 
     def __init__(self, outcome: Outcome, about: About) -> None:
@@ -67,7 +67,7 @@ class MessageFuture:
         try:
             metadata = yield from outcome.__await__()
         except ProducerError as error:
-            raise kafka_exception(error)  # noqa: B904  # it has its cause
+            raise kafka_exception(error)  # noqa: B904  # already has its cause
         return message_of(metadata, self._about, None, None if was_done else monotonic() - self._about[4])
 
     __iter__ = __await__
@@ -76,51 +76,51 @@ class MessageFuture:
         state = "cancelled" if self.cancelled() else "finished" if self.done() else "pending"
         return f"<MessageFuture {state}>"
 
-    # -- what asyncio asks of a future ---
+    # -- asyncio's interface of a future ---
 
     def done(self) -> bool:
-        """Whether there is an outcome, or it was cancelled."""
+        """Return whether there is an outcome, or it was cancelled."""
         return self._outcome.done()
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled; that says nothing of the message."""
+        """Return whether it was cancelled, which does not affect the message."""
         return self._outcome.cancelled()
 
     def cancel(self, msg: object = None) -> bool:
-        """Wake all who wait for it; False if the outcome was there already. The message goes on."""
+        """Wake all waiters, while the message is still sent; return False if there already is an outcome."""
         return self._outcome.cancel(msg)
 
     def result(self) -> Message:
-        """The message.
+        """Return the message.
 
         Raises:
-            KafkaException: it was not delivered.
-            asyncio.CancelledError: this was cancelled.
-            asyncio.InvalidStateError: there is no outcome yet.
+            KafkaException: If it was not delivered.
+            asyncio.CancelledError: If this future was cancelled.
+            asyncio.InvalidStateError: If there is no outcome yet.
         """
         try:
             metadata = self._outcome.result()
         except ProducerError as error:
-            raise kafka_exception(error)  # noqa: B904  # it has its cause
+            raise kafka_exception(error)  # noqa: B904  # already has its cause
         return message_of(metadata, self._about, None, None)
 
     def exception(self) -> BaseException | None:
-        """Why it was not delivered, as a KafkaException; `None` if it was. Raises as `result()` otherwise."""
+        """Return the reason as a KafkaException if it was not delivered, else `None`; raise as `result()` does."""
         error = self._outcome.exception()
         return None if error is None else kafka_exception(error)
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
-        """Call `callback(self)` on the loop once the outcome is there."""
+        """Call `callback(self)` on the loop when there is an outcome."""
         told: Any = _Told(self, callback)
         self._outcome.add_done_callback(told, context=context)
 
     def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
-        """Forget a callback, and tell how often it was there."""
+        """Remove a callback, and return how often it was registered."""
         told: Any = _Told(self, callback)
         return self._outcome.remove_done_callback(told)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The producer's event loop."""
+        """Return the producer's event loop."""
         loop: asyncio.AbstractEventLoop = self._outcome.get_loop()
         return loop
 
@@ -135,10 +135,10 @@ class MessageFuture:
 def message_of(
     metadata: RecordMetadata, about: About, failure: KafkaError | None, latency: float | None
 ) -> Message:
-    """A message, where it is, and how long it took (seconds)."""
+    """Return a message with its position and its latency in seconds."""
     topic, partition, offset, timestamp, _, _ = metadata
     value, key, headers, own_timestamp, _ = about
-    # Its latency is a float or left out.
+    # The latency must be a float or be omitted.
     more = () if latency is None else (latency,)
     return Message(
         topic,
@@ -148,14 +148,14 @@ def message_of(
         value,
         None if headers is None else [*headers],
         failure,
-        # The broker's time of a record is told in place of its own.
+        # If the broker sets the timestamp, it replaces the record's own.
         (TIMESTAMP_CREATE_TIME if timestamp == own_timestamp else TIMESTAMP_LOG_APPEND_TIME, timestamp),
         *more,
     )
 
 
 class _Told:
-    """A callback of a MessageFuture, equal to another of the same."""
+    """A callback of a MessageFuture; two with the same function are equal."""
 
     __slots__ = ("_callback", "_future")
 

@@ -1,6 +1,6 @@
-"""What `produce()` is handed in, checked as confluent-kafka's `Producer` does, before anything is queued.
+"""Checks the arguments of `produce()` as confluent-kafka's `Producer` does, before anything is queued.
 
-Called by `confluent.AIOProducer`, where a value is not what the producer takes as it is.
+Used by `confluent.AIOProducer` for values that the producer does not accept directly.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def payload(field: str, value: object) -> bytes:
-    """The bytes of a key or a value; a str goes as UTF-8. TypeError if it is neither."""
+    """Return the bytes of a key or a value; a str is encoded as UTF-8. Raise TypeError if it is neither."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bytes | bytearray | memoryview):
@@ -32,7 +32,7 @@ def check_types(topic: object, partition: object, timestamp: object) -> None:
 
 
 def check_callback(callback: object) -> None:
-    """Refuse what cannot be called back; a coroutine function would never be awaited."""
+    """Refuse an object that is not callable, or a coroutine function, which would never be awaited."""
     if not callable(callback):
         raise TypeError(f"on_delivery must be callable, not {type(callback).__name__}")
     if inspect.iscoroutinefunction(callback):
@@ -42,13 +42,13 @@ def check_callback(callback: object) -> None:
 
 
 def header_pairs(headers: Any) -> list[Header] | None:
-    """Headers as `(name, bytes or None)` pairs.
+    """Return headers as `(name, bytes or None)` pairs.
 
     Args:
         headers: A list (or tuple) of pairs, or a dict; values str, bytes or None.
 
     Raises:
-        TypeError: they are of another shape.
+        TypeError: If they have another shape.
     """
     if isinstance(headers, Mapping):
         headers = list(headers.items())

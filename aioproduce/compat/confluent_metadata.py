@@ -1,6 +1,6 @@
-"""What is known of the cluster, in confluent-kafka's classes.
+"""The cluster's metadata in confluent-kafka's classes.
 
-Called by `confluent.AIOProducer.list_topics()`.
+Used by `confluent.AIOProducer.list_topics()`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 def cluster_metadata(
     cluster: ClusterInfo, topic: str, partitions: Iterable[PartitionInfo], error: KafkaError | None
 ) -> ClusterMetadata:
-    """The cluster and one topic of it.
+    """Return the metadata of the cluster and of one topic.
 
     Args:
         cluster: Its id and brokers.
         topic: The topic.
-        partitions: The topic's; none where it is not known.
-        error: Why it is not.
+        partitions: The topic's partitions; empty if it is unknown.
+        error: The reason if it is unknown.
     """
-    # Its classes type what they set to None at first as nothing else.
+    # The stubs give attributes that are initially None no other type.
     metadata: Any = ClusterMetadata()
     metadata.cluster_id = cluster.cluster_id
     for node_id, address in cluster.brokers.items():

@@ -1,4 +1,4 @@
-"""Every option of librdkafka 2.16, in one table: what is taken, what is refused and why, what has no object here.
+"""Every option of librdkafka 2.16 in one table: accepted, refused with a remedy, or without effect here.
 
 Read by `confluent_options`; printed in docs/how-to/migrating.md. Names, ranges and defaults are librdkafka's.
 """
@@ -33,23 +33,23 @@ _CALLBACK: Final = Function("a callable", can_be_async=True)
 
 
 def _same(name: str, kind: Kind, default: object, *aliases: str) -> Key:
-    """An option that Kafka calls the same, with the same values."""
+    """Return an option with the same name and values in Kafka."""
     return Key(name, kind, default, becomes=name, aliases=aliases)
 
 
 def _refused(name: str, remedy: str, *accepted: str) -> Key:
-    """An option that cannot be honoured, and the values that ask for nothing."""
+    """Return an option that is not supported, with the values that do not require it."""
     return Key(name, Unused("WORD", *accepted), accepted[0] if accepted else None, remedy)
 
 
 _LOGGER: Final = "aioproduce logs to logging.getLogger('aioproduce'): add your handlers there"
 _LOGGING: Final = "set the level of logging.getLogger('aioproduce')"
-_IN_ORDER: Final = "messages are sent in their order"
+_IN_ORDER: Final = "messages are always sent in order"
 _OLD_BROKERS: Final = "brokers before 0.10 are not supported"
-_FROM_C: Final = "librdkafka takes it from C only; leave it out"
+_FROM_C: Final = "librdkafka accepts it only from C; leave it out"
 
 # fmt: off
-# `becomes` is Kafka's own key, where the value is the same in both; the others are read in `confluent_options`.
+# `becomes` is Kafka's own key, if the value is the same in both; `confluent_options` reads the other options.
 _TAKEN: Final = (
     Key("metadata.broker.list", TEXT, "", aliases=("bootstrap.servers",)),
     _same("client.id", TEXT, "rdkafka"),
@@ -96,59 +96,59 @@ _TAKEN: Final = (
 
 _REFUSED: Final = (
     _refused("enable.gapless.guarantee",
-        "a message that fails does not stop the producer: look at its future, or send the next after it", "false"),
+        "a failed message does not stop the producer: check its future, or send the next one after it", "false"),
     _refused("queuing.strategy", _IN_ORDER, "fifo"),
     _refused("msg_order_cmp", _IN_ORDER, ""),
     _refused("partitioner_cb",
         "name the partition in produce(), or use aioproduce.Producer with a partitioner of your own", ""),
     _refused("sticky.partitioning.linger.ms",
-        "keyless messages go to any partition, each by itself; for sticky ones use aioproduce.Producer "
+        "each keyless message goes to a random partition; for sticky partitioning use aioproduce.Producer "
         "with partitioner_class='uniform_sticky'", "10", "0"),
-    _refused("topic.blacklist", "only topics that are produced to are asked for; leave it out", ""),
+    _refused("topic.blacklist", "the client requests only topics that it produces to; leave it out", ""),
     _refused("topic.metadata.refresh.fast.interval.ms",
-        "a topic that lost its leader is asked for at the pace of retry.backoff.ms: set that", "100"),
-    _refused("topic.metadata.refresh.sparse", "only topics that are produced to are asked for", "true"),
+        "the metadata of a topic that lost its leader is requested every retry.backoff.ms: set that", "100"),
+    _refused("topic.metadata.refresh.sparse", "the client requests only topics that it produces to", "true"),
     _refused("metadata.max.age.ms",
-        "set topic.metadata.refresh.interval.ms: nothing is kept longer than that", "900000"),
+        "set topic.metadata.refresh.interval.ms: metadata is never kept longer", "900000"),
     _refused("receive.message.max.bytes",
         "answers to a producer are small; a frame that is too large drops the connection", "100000000"),
     _refused("socket.keepalive.enable",
-        "a stalled connection is found by request.timeout.ms: lower that", "false"),
+        "request.timeout.ms detects a stalled connection: lower that", "false"),
     _refused("socket.nagle.disable", "TCP_NODELAY is always set", "true"),
     _refused("socket.max.fails",
         "a connection whose request timed out is dropped, as librdkafka recommends", "1"),
-    _refused("broker.address.family", "give addresses instead of names in bootstrap.servers", "any"),
+    _refused("broker.address.family", "use addresses instead of names in bootstrap.servers", "any"),
     _refused("allow.auto.create.topics",
-        "a producer's topics are created where the cluster does that, as librdkafka's are", "true", "false"),
+        "topics are created if the cluster is configured to do so, as for librdkafka", "true", "false"),
     _refused("debug", "set the level of logging.getLogger('aioproduce') to DEBUG", ""),
     _refused("log_level", _LOGGING, "6"),
-    _refused("log.queue", "log lines go to Python's logging at once", "false"),
+    _refused("log.queue", "log lines go directly to Python's logging", "false"),
     _refused("log.connection.close", _LOGGING, "true"),
     _refused("enabled_events", _FROM_C, "0"),
     _refused("dr_msg_cb", "use on_delivery", ""),
-    _refused("default_topic_conf", "put the topic's options beside the others", ""),
-    _refused("plugin.library.paths", "a plug-in of librdkafka's cannot run here", ""),
-    _refused("interceptors", "use aioproduce.Producer, which takes `interceptors`", ""),
-    _refused("builtin.features", "this producer has no such part; leave it out", ""),
+    _refused("default_topic_conf", "put the topic's options among the others", ""),
+    _refused("plugin.library.paths", "librdkafka's plug-ins cannot run here", ""),
+    _refused("interceptors", "use aioproduce.Producer, which accepts `interceptors`", ""),
+    _refused("builtin.features", "this producer has no such features; leave it out", ""),
     _refused("api.version.request", _OLD_BROKERS, "true"),
     _refused("api.version.fallback.ms", _OLD_BROKERS, "0"),
     _refused("broker.version.fallback", _OLD_BROKERS, "0.10.0", ""),
     _refused("throttle_cb",
-        "the broker's quota shows in producer.metrics() as produce-throttle-time-avg and -max"),
+        "producer.metrics() shows the broker's quota as produce-throttle-time-avg and -max"),
     _refused("logger", _LOGGER),
     _refused("log_cb", _LOGGER),
 )
 
 _C_ONLY: Final = "background_event_cb socket_cb connect_cb closesocket_cb open_cb resolve_cb opaque"
 
-# Of librdkafka's inside, or no longer used there: whatever the value, it asks nothing of an event loop.
+# About librdkafka's internals, or unused there: no value has an effect on an event loop.
 _WITHOUT_OBJECT: Final = (
     "api.version.request.timeout.ms broker.address.ttl enable.random.seed internal.termination.signal "
     "log.thread.name message.copy.max.bytes produce.offset.report queue.buffering.backpressure.threshold "
     "reconnect.backoff.jitter.ms socket.blocking.max.ms topic.metadata.refresh.fast.cnt"
 )
 
-# librdkafka takes these from a producer with a warning, and so is it here.
+# librdkafka accepts these for a producer with a warning, and so does this module.
 _CONSUMER_ONLY: Final = (
     "auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs consume.callback.max.messages "
     "consume_cb coordinator.query.interval.ms enable.auto.commit enable.auto.offset.store enable.partition.eof "
@@ -161,12 +161,13 @@ _CONSUMER_ONLY: Final = (
 )
 
 _CONFLICTS: Final = (
-    # Without an interval librdkafka never calls it either.
+    # Without an interval, librdkafka never calls it either.
     Conflict("stats_cb", lambda v, _: v["stats_cb"] is not None and v["statistics.interval.ms"] > 0,
-        "stats_cb is refused: librdkafka's statistics are of its own threads and queues. Ask producer.metrics() "
-        "when you like, or use an exporter of aioproduce.reporters"),
+        "stats_cb is refused: librdkafka's statistics are of its own threads and queues. Call producer.metrics() "
+        "at any time, or use an exporter of aioproduce.reporters"),
     Conflict("batch.num.messages", lambda v, _: v["batch.num.messages"] < 10_000,
-        "batch.num.messages={v[batch.num.messages]} is refused: batches are bounded by bytes here: set batch.size"),
+        "batch.num.messages={v[batch.num.messages]} is refused, because batches are bounded by bytes: set "
+        "batch.size"),
     Conflict("message.timeout.ms", lambda v, _: 0 < v["message.timeout.ms"] <= math.ceil(v["linger.ms"]),
         "message.timeout.ms={v[message.timeout.ms]} must be greater than linger.ms={v[linger.ms]}: raise the one, "
         "or lower the other"),
@@ -181,7 +182,7 @@ _CONFLICTS: Final = (
         "transaction.timeout.ms={v[transaction.timeout.ms]} must be greater than linger.ms={v[linger.ms]}: raise "
         "the one, or lower the other"),
     Conflict("bootstrap.servers", lambda v, _: not v["metadata.broker.list"].strip(" ,"),
-        "bootstrap.servers is missing: say where the cluster is, e.g. 'host:9092'"),
+        "bootstrap.servers is missing: set the cluster's addresses, e.g. 'host:9092'"),
 )
 # fmt: on
 
@@ -194,12 +195,12 @@ OPTIONS: Final = ConfigDef(
         *SECURITY_REFUSED,
         *(Key(name, IGNORED, None) for name in _WITHOUT_OBJECT.split()),
         *(
-            Key(name, IGNORED, None, "is a consumer's: this producer ignores it")
+            Key(name, IGNORED, None, "is a consumer's option: this producer ignores it")
             for name in _CONSUMER_ONLY.split()
         ),
     ),
     _CONFLICTS,
     unknown='No such configuration property: "{}"',
-    otherwise="librdkafka 2.16 knows none of that name",
+    otherwise="librdkafka 2.16 does not know this option",
 )
-"""Every option by librdkafka's first name of it."""
+"""Every option by its first name in librdkafka."""

@@ -1,12 +1,12 @@
-"""librdkafka's options, and what becomes of each: mapped to Kafka's own key, taken, or refused with the remedy.
+"""Reads librdkafka's options: each is mapped to Kafka's own key, applied here, or refused with a remedy.
 
-Called by `confluent.AIOProducer`, once. The names, ranges and defaults are librdkafka 2.16's.
+Used once by `confluent.AIOProducer`. The names, ranges and defaults are librdkafka 2.16's.
 
 Invariants:
 
 1. Every option that librdkafka knows is in the table; a test asks librdkafka itself for its list.
-2. Nothing that asks for something is ignored: an option that has no place here takes its default, or raises.
-3. The mapping that the user passed is not changed.
+2. No option that requires something is ignored: an option without an equivalent accepts only its default.
+3. The user's mapping is not changed.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _BATCH_SIZE: Final = 65_536
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfluentOptions:
-    """What the options come to.
+    """The result of reading the options.
 
     Attributes:
         config: The settings of the producer underneath.
-        message_timeout: Seconds from `produce()` to an outcome, at most.
-        unknown_topic_timeout: Seconds for which the cluster may say that there is no such topic.
-        max_messages: Messages accepted and without an outcome, at most.
-        error_cb: Told of errors that are no message's; sync or async.
-        on_delivery: Told of each message.
-        only_errors: Whether `on_delivery` is told of failures only.
-        credentials: Who logs in next; `None` where no password is asked for.
+        message_timeout: Maximum seconds from `produce()` to an outcome.
+        unknown_topic_timeout: Seconds for which the cluster may report a topic as unknown.
+        max_messages: Maximum number of accepted messages without an outcome.
+        error_cb: Called with errors that do not belong to a message; sync or async.
+        on_delivery: Called for each message.
+        only_errors: Whether `on_delivery` is called only for failures.
+        credentials: The credentials of the next login; `None` if no password is needed.
     """
 
     config: ProducerConfig
@@ -53,7 +53,7 @@ class ConfluentOptions:
     credentials: SaslCredentials | None
 
     def callback(self) -> Callable[[Any, Any], object] | None:
-        """What to call for messages that bring no callback of their own."""
+        """The callback of messages without a callback of their own."""
         if self.on_delivery is None or not self.only_errors:
             return self.on_delivery
         return _errors_only(self.on_delivery)
@@ -66,7 +66,7 @@ class ConfluentOptions:
             conf: librdkafka's options; values typed, or strings.
 
         Raises:
-            ConfluentConfigError: an option is unknown, out of range, or nothing that this producer can honour.
+            ConfluentConfigError: If an option is unknown, out of range, or not supported by this producer.
 
         Example:
             >>> ConfluentOptions.read({"bootstrap.servers": "localhost", "linger.ms": "20"}).config.linger
@@ -103,7 +103,10 @@ def _errors_only(on_delivery: Callable[[Any, Any], object]) -> Callable[[Any, An
 
 
 def _written(conf: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The options as librdkafka gets them: text, but callbacks. None is the default; of a number it is refused."""
+    """Yield the options as librdkafka gets them: as text, except callbacks.
+
+    None means the default, but numbers refuse it.
+    """
     for name, value in conf.items():
         if name == "default.topic.config" and isinstance(value, Mapping):
             yield from _written(value)
@@ -116,13 +119,13 @@ def _written(conf: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _settings(values: Mapping[str, Any], given: Collection[str]) -> dict[str, object]:
-    """Librdkafka's options as Kafka's keys."""
+    """Return librdkafka's options as Kafka's keys."""
     linger = math.ceil(values["linger.ms"])
     is_transactional = bool(values["transactional.id"])
     timeout = values["message.timeout.ms"] or INT_MAX
     if is_transactional and "message.timeout.ms" not in given:
         timeout = values["transaction.timeout.ms"]
-    # The broker's time and the connection's are one here: the lesser of those that are set.
+    # The broker's timeout and the connection's are one here: the smaller of those that are set.
     timeouts = [values[name] for name in ("request.timeout.ms", "socket.timeout.ms") if name in given]
     request_timeout = min(timeouts, default=values["request.timeout.ms"])
     batch_size = values["batch.size"] if "batch.size" in given else _BATCH_SIZE
@@ -134,14 +137,14 @@ def _settings(values: Mapping[str, Any], given: Collection[str]) -> dict[str, ob
         **(_transactional(values, given) if is_transactional else {}),
         "linger.ms": linger,
         "delivery.timeout.ms": timeout,
-        # Ours has to fit into the time that the message has.
+        # The request timeout must fit into the message's time.
         "request.timeout.ms": min(request_timeout, timeout - linger),
-        # How long produce() waits for room: no longer than its message could be on its way.
+        # produce() waits for room at most as long as its message could be pending.
         "max.block.ms": timeout,
-        # A batch is made of one piece of the buffer, so the buffer holds one at least.
+        # A batch takes one piece of the buffer, so the buffer must hold at least one.
         "buffer.memory": max(values["queue.buffering.max.kbytes"] * 1024, batch_size),
         "batch.size": batch_size,
-        # librdkafka never forgets a topic that was produced to.
+        # librdkafka never forgets a topic that it has produced to.
         "metadata.max.idle.ms": LONG_MAX,
         "metadata.max.age.ms": LONG_MAX if age == -1 else age,
         "connections.max.idle.ms": values["connections.max.idle.ms"] or -1,
@@ -155,13 +158,13 @@ def _settings(values: Mapping[str, Any], given: Collection[str]) -> dict[str, ob
 
 
 def _transactional(values: Mapping[str, Any], given: Collection[str]) -> dict[str, object]:
-    """Transactions need idempotence: it is switched on, and refused where it was switched off."""
+    """Return the settings of transactions, which switch idempotence on and refuse it switched off."""
     is_idempotent = values["enable.idempotence"] or "enable.idempotence" not in given
     return {"transactional.id": values["transactional.id"], "enable.idempotence": is_idempotent}
 
 
 def _servers(text: str) -> Iterator[str]:
-    """Addresses with a port each: librdkafka's is 9092 by default."""
+    """Yield addresses with a port each; librdkafka's default is 9092."""
     for address in filter(None, map(str.strip, text.split(","))):
         has_port = address.rpartition("://")[2].rpartition("]")[2].count(":") == 1
         yield address if has_port else f"{address}:9092"
@@ -169,7 +172,7 @@ def _servers(text: str) -> Iterator[str]:
 
 def _compression_level(values: Mapping[str, Any]) -> dict[str, object]:
     codec, level = values["compression.codec"], values["compression.level"]
-    # librdkafka knows no level of snappy's, and 0 is the codec's own default, but of gzip's.
+    # librdkafka has no level for snappy, and 0 means the codec's own default, except for gzip.
     if level == -1 or codec not in ("gzip", "lz4", "zstd") or (level == 0 and codec != "gzip"):
         return {}
     return {f"compression.{codec}.level": level}

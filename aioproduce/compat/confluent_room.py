@@ -1,12 +1,11 @@
-"""How many messages may be on their way at once (`queue.buffering.max.messages`), and who waits for room.
+"""Limits the pending messages (`queue.buffering.max.messages`), and queues callers that wait for room.
 
-Called by `confluent.AIOProducer`, for each message.
+Used by `confluent.AIOProducer`, for each message.
 
 Invariants:
 
-1. Room is given in the order of asking: nobody overtakes one who waits.
-2. Nothing is done for a message but counting, until as many were taken as there was room for; then it is looked how
-   many still are on their way.
+1. Room is assigned in the order of the requests.
+2. Messages are only counted until the known room is used up. Only then the pending messages are counted again.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ if TYPE_CHECKING:
 
     from aioproduce._native.delivery import DeliveryFuture
 
-# Of so many messages one is kept to be waited for: what comes free is noticed at least so often.
+# One message in so many is kept to be waited for, so that freed room is noticed at least as often.
 _MARKS: Final = 256
-# Seconds; of messages without a mark, and those that wait for their topic, nobody else tells.
+# Seconds. Messages without a mark, and those that wait for their topic, are found only by polling.
 _LOOK_AGAIN: Final = 0.02
 
 
 @final
 class MessageRoom:
-    """Room for so many messages.
+    """Room for a limited number of messages.
 
     Args:
-        limit: For how many.
-        pending: Tells how many are on their way.
+        limit: The limit.
+        pending: Returns the number of pending messages.
 
     Attributes:
-        left: How many may be taken before it is looked again.
-        taken: How many were taken, over its life.
-        stride: Of so many messages one is to be marked.
+        left: How many may be accepted before the pending messages are counted again.
+        taken: How many were accepted, in total.
+        stride: One message in so many is to be marked.
     """
 
     __slots__ = ("_gate", "_limit", "_marks", "_pending", "left", "stride", "taken")
@@ -53,7 +52,7 @@ class MessageRoom:
         self.stride: int = max(1, limit // _MARKS)
 
     async def take(self, timeout: float) -> bool:
-        """Wait in line for room for one for at most so many seconds; False if there came none."""
+        """Wait in line for room for one message; return False if there is none within these seconds."""
         try:
             async with asyncio.timeout(timeout), self._gate:
                 while self.left <= 0:
@@ -66,23 +65,23 @@ class MessageRoom:
 
     @property
     def is_contended(self) -> bool:
-        """Whether somebody waits: then others have to go behind."""
+        """Whether callers are waiting, so that others must queue after them."""
         return self._gate.locked()
 
     def mark(self, delivery: DeliveryFuture) -> None:
-        """Remember a message that may be waited for."""
+        """Keep a message that may be waited for."""
         marks = self._marks
         while marks and marks[0].done():
             marks.popleft()
         marks.append(delivery)
 
     def forget(self) -> None:
-        """What was taken is given up."""
+        """Forget all accepted messages, which were dropped."""
         self._marks.clear()
         self.left = 0
 
     async def outcome(self, timeout: float = inf) -> None:
-        """Wait until a marked message is settled, or it is time to look again; at most so many seconds."""
+        """Wait until a marked message is settled or it is time to count again, at most so many seconds."""
         marks = [delivery for delivery in self._marks if not delivery.done()]
         self._marks = deque(marks)
         timeout = max(0.0, min(timeout, _LOOK_AGAIN))

@@ -1,11 +1,11 @@
-"""librdkafka's options of TLS and SASL: their rows, and Kafka's own keys for them.
+"""librdkafka's options for TLS and SASL: their rows in the table, and Kafka's own keys for them.
 
-Called by `confluent_option_tables`, whose table they are a part of, and by `confluent_options`.
+Used by `confluent_option_tables`, whose table includes them, and by `confluent_options`.
 
 Invariants:
 
-1. As in librdkafka, an option counts where the protocol, the mechanism and `sasl.oauthbearer.method` want it.
-2. Files in PEM of a certificate and its key are read once, when the producer is made, as librdkafka does.
+1. As in librdkafka, an option counts only if the protocol, the mechanism and `sasl.oauthbearer.method` use it.
+2. PEM files with a certificate and its key are read once, when the producer is created, as in librdkafka.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _GRANTS: Final = ("client_credentials", _JWT_BEARER)
 
 _KEYTAB: Final = "the ticket comes from the credential cache or KRB5_CLIENT_KTNAME: put it there with kinit"
 _ENGINE: Final = "keys come from files or PEM texts: set ssl.keystore.location or ssl.key.location"
-_CURVES: Final = "OpenSSL's own are taken; leave it out"
-_CALLBACK_OF_C: Final = "librdkafka takes it from C only; leave it out"
+_CURVES: Final = "OpenSSL's own are used; leave it out"
+_CALLBACK_OF_C: Final = "librdkafka accepts it only from C; leave it out"
 
 
 def _text(name: str, *aliases: str) -> Key:
@@ -97,37 +97,37 @@ SECURITY_TAKEN: Final = (
 
 SECURITY_REFUSED: Final = (
     _refused("enable.ssl.certificate.verification",
-        "without it anybody can be the broker: name its authority by ssl.ca.location or ssl.ca.pem", "true"),
+        "without it anybody can pose as the broker: set ssl.ca.location or ssl.ca.pem to its authority", "true"),
     _refused("ssl.curves.list", _CURVES),
     _refused("ssl.sigalgs.list", _CURVES),
-    _refused("ssl.crl.location", "use aioproduce.Producer with an ssl_context that has the list"),
-    _refused("ssl.ca.certificate.stores", "the system's store is taken; leave it out", "Root"),
+    _refused("ssl.crl.location", "use aioproduce.Producer with an ssl_context that contains the list"),
+    _refused("ssl.ca.certificate.stores", "the system's store is used; leave it out", "Root"),
     _refused("ssl.providers", _CURVES),
     _refused("ssl.engine.location", _ENGINE),
     _refused("ssl.engine.id", _ENGINE, "dynamic"),
     *(_refused(name, _CALLBACK_OF_C) for name in (
         "ssl_key", "ssl_certificate", "ssl_ca", "ssl_engine_callback_data", "ssl.certificate.verify_cb")),
-    _refused("https.ca.pem", "put it into a file, and name that by https.ca.location"),
+    _refused("https.ca.pem", "put it into a file, and set https.ca.location to that"),
     _refused("sasl.kerberos.principal", _KEYTAB, "kafkaclient"),
     _refused("sasl.kerberos.keytab", _KEYTAB),
     _refused("sasl.kerberos.kinit.cmd", _KEYTAB,
         'kinit -R -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}'),
     _refused("sasl.kerberos.min.time.before.relogin", _KEYTAB, "60000"),
-    _refused("enable.sasl.oauthbearer.unsecure.jwt", "pass an oauth_cb, which may give an unsecured JWT", "false"),
+    _refused("enable.sasl.oauthbearer.unsecure.jwt", "pass an oauth_cb; it may return an unsecured JWT", "false"),
     _refused("oauthbearer_token_refresh_cb", "pass a callable as oauth_cb"),
     _refused("sasl.oauthbearer.assertion.private.key.pem",
-        "put it into a file, and name that by sasl.oauthbearer.assertion.private.key.file"),
+        "put it into a file, and set sasl.oauthbearer.assertion.private.key.file"),
     _refused("sasl.oauthbearer.metadata.authentication.type",
-        "pass an oauth_cb that asks there", "none"),
+        "pass an oauth_cb that asks that service", "none"),
 )
 # fmt: on
 
 
 def security_settings(values: Mapping[str, Any]) -> dict[str, object]:
-    """Kafka's keys for librdkafka's options.
+    """Return Kafka's keys for librdkafka's options.
 
     Raises:
-        ConfigError: A file cannot be read, or options contradict each other.
+        ConfigError: If a file cannot be read, or if options contradict each other.
     """
     protocol = values["security.protocol"].upper()
     settings: dict[str, object] = {"security.protocol": protocol}
@@ -142,13 +142,13 @@ def _tls(values: Mapping[str, Any]) -> dict[str, object]:
     location = values["ssl.ca.location"]
     if os.path.isdir(location):
         raise ConfigError(
-            "ssl.ca.location is a directory: name a file that has all certificates, one after the other",
+            "ssl.ca.location is a directory: set it to a file that contains all certificates",
             key="ssl.ca.location",
         )
     has_check = values["ssl.endpoint.identification.algorithm"] == "https"
     return _set(
         {
-            # `probe` looks for the system's store, which is what is taken without any.
+            # `probe` searches for the system's store, which is the default here.
             "ssl.truststore.location": "" if location == "probe" else location,
             "ssl.truststore.certificates": values["ssl.ca.pem"],
             "ssl.keystore.location": values["ssl.keystore.location"],
@@ -156,7 +156,7 @@ def _tls(values: Mapping[str, Any]) -> dict[str, object]:
             "ssl.keystore.certificate.chain": _pem(values, "ssl.certificate"),
             "ssl.keystore.key": _pem(values, "ssl.key"),
             "ssl.key.password": values["ssl.key.password"],
-            # OpenSSL's own spelling of a list.
+            # OpenSSL's syntax of a list.
             "ssl.cipher.suites": [name for name in values["ssl.cipher.suites"].split(":") if name],
         }
     ) | ({} if has_check else {"ssl.endpoint.identification.algorithm": ""})
@@ -219,7 +219,7 @@ def _oidc(values: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _set(settings: Mapping[str, object]) -> dict[str, object]:
-    """Those that say something."""
+    """Return the settings that are not empty."""
     return {
         name: value for name, value in settings.items() if value not in (None, "", []) and value != Secret("")
     }
@@ -227,7 +227,7 @@ def _set(settings: Mapping[str, object]) -> dict[str, object]:
 
 @final
 class SaslCredentials:
-    """Who logs in next by PLAIN or SCRAM: what the options say, until `set_sasl_credentials()` says otherwise.
+    """The credentials of the next PLAIN or SCRAM login, from the options or `set_sasl_credentials()`.
 
     Attributes:
         username: Kafka's user.
@@ -244,24 +244,24 @@ class SaslCredentials:
 
     @classmethod
     def of(cls, config: ProducerConfig) -> SaslCredentials | None:
-        """Those of a configuration; `None` where its mechanism asks for no password."""
+        """Return the credentials of a configuration; `None` if its mechanism does not need a password."""
         if not config.sasl_username or config.sasl_password is None:
             return None
         return cls(config.sasl_username, config.sasl_password)
 
     async def ask(self) -> tuple[str, Secret]:
-        """Both, as a `sasl.credentials.provider` gives them."""
+        """Return both, as a `sasl.credentials.provider`."""
         return self.username, self.password
 
 
 @final
 class CallbackToken:
-    """What an `oauth_cb` gave, as our token providers give it.
+    """The result of an `oauth_cb`, in the form of our token providers.
 
     Attributes:
         value: The token.
         expires_at: Seconds since the epoch.
-        principal: Whose it is.
+        principal: The user's name.
         extensions: SASL extensions.
     """
 
@@ -283,10 +283,11 @@ class CallbackToken:
 
 
 def token_provider(callback: Callable[[str], Any], config: str) -> Callable[[], Any]:
-    """A provider of tokens that asks an `oauth_cb`, sync or async.
+    """Return a provider of tokens that calls an `oauth_cb`, sync or async.
 
     Args:
-        callback: Given `config`; gives `(token, expires_at)`, and after those a principal and a dict of extensions.
+        callback: Called with `config`; returns `(token, expires_at)`, optionally followed by a principal and a dict
+            of extensions.
         config: `sasl.oauthbearer.config`.
     """
 

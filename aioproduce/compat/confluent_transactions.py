@@ -4,11 +4,11 @@ Inherited by `confluent.AIOProducer`.
 
 Invariants:
 
-1. A message goes with the transaction that was open when `produce()` was called, whichever task called it, or it
-   fails: never with the next one.
-2. A transaction of which a message failed is not committed, also where the message never got to the producer.
-3. A call that ran out of time, or was cancelled, stops waiting and nothing else. The others raise `_CONFLICT` until
-   the same call has told how it ended.
+1. A message belongs to the transaction that was open when any task called `produce()`, or it fails. It never
+   belongs to the next one.
+2. A transaction with a failed message is not committed, even if the message never reached the producer.
+3. A call that timed out or was cancelled only stops waiting. Other calls raise `_CONFLICT` until the same call has
+   returned the result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aioproduce.errors import (
     TransactionUnconfirmedError,
 )
 
-from confluent_kafka import TopicPartition  # isort: skip  # confluent_errors tells of the extra where it is missing
+from confluent_kafka import TopicPartition  # isort: skip  # confluent_errors reports a missing extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -48,20 +48,20 @@ class TransactionalCalls:
     _waiting: WaitingMessages
     _way: Way
     _untold: str | None
-    """A call that was begun, and that nobody has heard the end of."""
+    """A call whose result was not returned yet."""
     _check_open: Callable[[str], None]
     flush: Callable[[], Coroutine[Any, Any, int]]
 
     async def init_transactions(self, timeout: float = _FOREVER) -> None:
-        """Get a producer id; this aborts what an earlier producer of the same `transactional.id` left open.
+        """Get a producer id, and abort the open transaction of a predecessor with the same `transactional.id`.
 
         Args:
-            timeout: Seconds; -1 waits for `transaction.timeout.ms`. So of all that follow.
+            timeout: Seconds; -1 waits for `transaction.timeout.ms`. This holds for all following methods.
 
         Raises:
-            KafkaException: `error.args[0].retriable()` is true where no answer came in time (`_TIMED_OUT`): the
-                same call again waits on. Fatal where the cluster refuses. `_STATE` where it was called before,
-                `_NOT_CONFIGURED` without a `transactional.id`.
+            KafkaException: If there was no answer in time (`_TIMED_OUT`); `error.args[0].retriable()` is then true,
+                and the same call again continues to wait. If the cluster refuses; the error is then fatal. If it
+                was called before (`_STATE`), or without a `transactional.id` (`_NOT_CONFIGURED`).
         """
         self._check_callable("init_transactions")
 
@@ -72,16 +72,16 @@ class TransactionalCalls:
         await self._ask(init, timeout)
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction, in which any task produces.
+        """Begin a transaction, in which any task may produce.
 
         Raises:
-            KafkaException: `_STATE` before `init_transactions()`, and while another one is open.
+            KafkaException: If `init_transactions()` was not called, or if another transaction is open (`_STATE`).
         """
         self._check_callable("begin_transaction")
         try:
             transaction = await self._producer.begin_transaction()
         except ProducerError as error:
-            raise self._exception(error)  # noqa: B904  # it has its cause
+            raise self._exception(error)  # noqa: B904  # already has its cause
         self._way = Way(transaction.send, transaction)
 
     async def send_offsets_to_transaction(
@@ -90,20 +90,20 @@ class TransactionalCalls:
         """Commit a consumer group's offsets with the open transaction.
 
         Args:
-            positions: The next offset to read of each partition; those without an offset are left out.
-            group_metadata: What the consumer's `consumer_group_metadata()` gives.
+            positions: The next offset to read of each partition; entries without an offset are skipped.
+            group_metadata: The result of the consumer's `consumer_group_metadata()`.
             timeout: Seconds.
 
         Raises:
-            TypeError: the positions or the metadata are none.
-            KafkaException: `_STATE` where no transaction is open; `error.args[0].txn_requires_abort()` is true
-                where the transaction can only be aborted.
+            TypeError: If the positions or the metadata have the wrong type.
+            KafkaException: If no transaction is open (`_STATE`), or if it can only be aborted;
+                `error.args[0].txn_requires_abort()` is then true.
         """
         if not isinstance(positions, list) or not all(isinstance(one, TopicPartition) for one in positions):
             raise TypeError("requires list of TopicPartition")
         if not isinstance(group_metadata, bytes):
             raise TypeError(
-                f"expected what consumer_group_metadata() gives, not {type(group_metadata).__name__}"
+                f"expected the result of consumer_group_metadata(), not {type(group_metadata).__name__}"
             )
         self._check_callable("send_offsets_to_transaction")
         wanted = [position for position in positions if position.offset >= 0]
@@ -121,10 +121,11 @@ class TransactionalCalls:
             timeout: Seconds.
 
         Raises:
-            KafkaException: `error.args[0].retriable()` is true where no answer came in time (`_TIMED_OUT`): the
-                commit goes on, and the same call again waits for it. `txn_requires_abort()` is true where a message
-                or offsets failed: call `abort_transaction()`. Fatal where another producer of the same
-                `transactional.id` has taken over (`_FENCED`). `_STATE` where no transaction is open.
+            KafkaException: If there was no answer in time (`_TIMED_OUT`); `error.args[0].retriable()` is then true,
+                the commit continues, and the same call again waits for it. If a message or offsets failed;
+                `txn_requires_abort()` is then true: call `abort_transaction()`. If another producer with the same
+                `transactional.id` has taken over (`_FENCED`); the error is then fatal. If no transaction is open
+                (`_STATE`).
         """
         self._check_callable("commit_transaction")
         transaction, way = self._transaction("commit_transaction"), self._way
@@ -141,16 +142,16 @@ class TransactionalCalls:
         await self._ask(commit, timeout)
 
     async def abort_transaction(self, timeout: float = _FOREVER) -> None:
-        """Let no reader of committed messages see any of the transaction.
+        """Hide all of the transaction from readers of committed messages.
 
-        Messages that were not sent fail with `_PURGE_QUEUE`; those on their way are waited for.
+        Unsent messages fail with `_PURGE_QUEUE`; the call waits for those in flight.
 
         Args:
             timeout: Seconds.
 
         Raises:
-            KafkaException: `error.args[0].retriable()` is true where no answer came in time (`_TIMED_OUT`). Fatal
-                where another producer has taken over. `_STATE` where no transaction is open.
+            KafkaException: If there was no answer in time (`_TIMED_OUT`); `error.args[0].retriable()` is then true.
+                If another producer has taken over; the error is then fatal. If no transaction is open (`_STATE`).
         """
         self._check_callable("abort_transaction")
         transaction, way = self._transaction("abort_transaction"), self._way
@@ -167,28 +168,28 @@ class TransactionalCalls:
             except TransactionTimedOutError as error:
                 if error.recover != "begin":
                     raise
-                # The coordinator was first: it is aborted, which is what was asked for.
+                # The coordinator has already aborted it, which is the requested result.
 
         await self._ask(abort, timeout)
 
     def _check_callable(self, call: str) -> None:
         if self._options.config.transactional_id is None:
-            text = f"{call}(): the producer has no transactions: set transactional.id"
+            text = f"{call}(): transactions need a transactional.id: set it"
             raise KafkaException(KafkaError(KafkaError._NOT_CONFIGURED, text))
         self._check_open(call)
         if self._untold is not None and self._untold != call:
-            text = f"{call}(): call {self._untold}() again first, which has not told yet how it ended"
+            text = f"{call}(): call {self._untold}() again first to get its result"
             raise KafkaException(KafkaError(KafkaError._CONFLICT, text, False, True))
 
     def _transaction(self, call: str) -> Transaction[Any, Any]:
         transaction = self._way.transaction
         if transaction is None:
-            text = f"{call}(): no transaction was begun: call begin_transaction() first"
+            text = f"{call}(): there is no open transaction: call begin_transaction() first"
             raise KafkaException(KafkaError(KafkaError._STATE, text))
         return transaction
 
     async def _ask(self, ask: Callable[[], Coroutine[Any, Any, None]], timeout: float) -> None:
-        """Make a call that goes on by itself once it is begun."""
+        """Make a call that continues by itself once it has begun."""
         try:
             await self._within(timeout, ask)
         except KafkaException as error:
@@ -206,15 +207,15 @@ class TransactionalCalls:
                     try:
                         return await ask()
                     except TransactionUnconfirmedError:
-                        pass  # max.block.ms is over, and this call's time is not: wait on
+                        pass  # max.block.ms is over but this call's timeout is not: continue to wait
         except ProducerError as error:
-            raise self._exception(error)  # noqa: B904  # it has its cause
+            raise self._exception(error)  # noqa: B904  # already has its cause
         except TimeoutError as error:
-            text = f"no answer came within {bound:g} s: the same call again waits on"
+            text = f"there was no answer within {bound:g} s: repeat the call to continue waiting"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text, False, True)) from error
 
     def _exception(self, error: ProducerError) -> KafkaException:
-        """What is raised; `error_cb` hears of what is fatal."""
+        """Return the exception, and report a fatal one to `error_cb`."""
         exception = transaction_exception(error)
         failure = exception.args[0]
         if self._on_failure is not None:

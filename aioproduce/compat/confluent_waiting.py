@@ -1,13 +1,13 @@
-"""Messages of topics that the cluster has not told of yet: taken, in their order, beside the way of all others.
+"""Messages of topics without metadata: accepted in order, and queued apart from all others.
 
-Called by `confluent.AIOProducer`. librdkafka takes a message of any topic at once, whether a broker can be reached
-or not, and so must this: whoever awaits `produce()` is not to wait for a broker.
+Used by `confluent.AIOProducer`. librdkafka accepts a message of any topic at once, even if no broker can be
+reached, and so must this module: `produce()` must not wait for a broker.
 
 Invariants:
 
-1. Of one topic, messages are passed on in the order in which they came, by one task.
-2. Every message has an outcome within its time, whatever becomes of the cluster.
-3. `MessageRoom` bounds how many wait here, as of all others.
+1. One task per topic passes on its messages in their order.
+2. Every message has an outcome within its time, whatever happens to the cluster.
+3. `MessageRoom` limits the number of messages that wait here, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aioproduce.compat.confluent_future import About
     from aioproduce.compat.confluent_way import Way
 
-# How often it is looked whether the cluster has come to say that there is no such topic.
+# Interval for checking whether the cluster has meanwhile reported that the topic does not exist.
 _STEP: Final = 1.0
 
 Tell: TypeAlias = "Callable[[RecordMetadata, BaseException | None], None]"
@@ -37,14 +37,14 @@ class WaitingMessage:
     """A message that waits for its topic.
 
     Args:
-        about: What was produced.
-        partition: As `Producer.send()` takes it.
-        way: What it is to go by.
-        told: Told of the outcome, once; or None.
-        timeout: Seconds until it has an outcome at the latest.
+        about: The produced message.
+        partition: The partition for `Producer.send()`.
+        way: The producer or transaction to send it with.
+        told: Called once with the outcome; or None.
+        timeout: Maximum seconds until the outcome.
 
     Attributes:
-        outcome: Where it comes to be, or the error.
+        outcome: The future of the outcome.
     """
 
     __slots__ = (
@@ -73,16 +73,16 @@ class WaitingMessage:
         self._timer: asyncio.TimerHandle | None = None
 
     def is_passed_on(self, topic: str) -> None:
-        """The producer has it, with a time-out of its own, which may end later than this message's.
+        """Handle that the producer accepted it, with a timeout of its own that may end later than this message's.
 
-        A message of a transaction has that one alone: told as failed here, it could be committed all the same.
+        A message of a transaction uses only that timeout: failed here, it could still be committed.
         """
         if not self._is_told and self.way.transaction is None:
             left = max(0.0, self.deadline - monotonic())
             self._timer = self.outcome.get_loop().call_later(left, self._time_out, topic)
 
     def settled(self, metadata: RecordMetadata, error: BaseException | None) -> None:
-        """The producer's outcome, or the reason why it never got the message."""
+        """Set the producer's outcome, or the error of a message that never reached the producer."""
         if self._timer is not None:
             self._timer.cancel()
         if self._is_told:
@@ -100,26 +100,26 @@ class WaitingMessage:
             self._told(metadata, error)
 
     def fail(self, topic: str, error: BaseException) -> None:
-        """It never got to the producer."""
+        """Fail a message that never reached the producer."""
         self.settled(nowhere(topic, self.about[3]), error)
 
     def _time_out(self, topic: str) -> None:
-        text = f"the message waited for topic {topic!r}, and was not acknowledged within message.timeout.ms"
+        text = f"the message waited for topic {topic!r} and was not acknowledged within message.timeout.ms"
         self.fail(topic, KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, text)))
 
 
 def nowhere(topic: str, timestamp: int) -> RecordMetadata:
-    """The metadata of a message that never got a partition."""
+    """Return the metadata of a message without a partition."""
     return RecordMetadata(topic, -1, -1, timestamp, -1, -1)
 
 
 @final
 class WaitingMessages:
-    """All that wait, by topic.
+    """All waiting messages, by topic.
 
     Args:
-        on_known: Called with a topic when nothing of it waits any longer.
-        unknown_topic_timeout: Seconds for which the cluster may say that there is no such topic.
+        on_known: Called with a topic when none of its messages are waiting any more.
+        unknown_topic_timeout: Seconds for which the cluster may report a topic as unknown.
     """
 
     def __init__(self, on_known: Callable[[str], object], unknown_topic_timeout: float) -> None:
@@ -130,15 +130,15 @@ class WaitingMessages:
 
     @property
     def count(self) -> int:
-        """How many wait."""
+        """How many messages are waiting."""
         return sum(map(len, self._lines.values()))
 
     def has(self, topic: str) -> bool:
-        """Whether messages of this topic wait: then others have to go behind them."""
+        """Return whether messages of this topic are waiting, so that others must queue after them."""
         return topic in self._lines
 
     def add(self, topic: str, message: WaitingMessage) -> None:
-        """Put a message to the end of its topic's line."""
+        """Append a message to its topic's queue."""
         line = self._lines.get(topic)
         if line is None:
             line = self._lines[topic] = deque()
@@ -148,7 +148,7 @@ class WaitingMessages:
         line.append(message)
 
     async def drained(self, timeout: float | None) -> None:
-        """Wait until nothing waits, at most so many seconds (`None`: as long as their time lets them)."""
+        """Wait until none are waiting, at most so many seconds (`None`: until the messages' own timeouts)."""
         deadline = None if timeout is None else monotonic() + timeout
         while self._tasks:
             left = None if deadline is None else deadline - monotonic()
@@ -157,7 +157,7 @@ class WaitingMessages:
             await asyncio.wait(self._tasks.values(), timeout=left)
 
     async def drop(self, make_error: Callable[[], BaseException]) -> None:
-        """Fail all that wait, each with an error of its own."""
+        """Fail all waiting messages, each with an error of its own."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -178,7 +178,7 @@ class WaitingMessages:
             self._on_known(topic)
 
     async def _pass_on(self, topic: str, line: deque[WaitingMessage]) -> bool:
-        """Give the producer the first message, or the message its error; tells whether the producer took it."""
+        """Pass the first message to the producer, or fail it; return whether the producer accepted it."""
         message = line[0]
         value, key, headers, timestamp, _ = message.about
         unknown_at = message.accepted_at + self._unknown_topic_timeout
@@ -187,7 +187,7 @@ class WaitingMessages:
             if now >= message.deadline:
                 line.popleft().fail(topic, _too_late(topic))
                 return False
-            # Past that a broker may still come, and say that there is no such topic.
+            # After that, a broker may still become reachable and report that the topic does not exist.
             until = min(unknown_at if now < unknown_at else now + _STEP, message.deadline)
             try:
                 await message.way.send(
@@ -204,7 +204,7 @@ class WaitingMessages:
                 if error.code and monotonic() >= unknown_at:
                     self._fail_unknown(topic, line, error)
                     return False
-                # Nobody said that there is no such topic: until its time is over.
+                # No broker has reported that the topic does not exist, so it waits until its timeout.
             except Exception as error:
                 line.popleft().fail(topic, error)
                 return False
@@ -213,7 +213,7 @@ class WaitingMessages:
                 return True
 
     def _fail_unknown(self, topic: str, line: deque[WaitingMessage], error: MetadataTimeoutError) -> None:
-        """There is no such topic: that is the end of all that waited as long as they may for it."""
+        """Fail all messages of an unknown topic that have waited long enough for it."""
         now = monotonic()
         while line and line[0].accepted_at + self._unknown_topic_timeout <= now:
             line.popleft().fail(topic, _unknown_topic(error))
@@ -225,7 +225,7 @@ def _unknown_topic(error: MetadataTimeoutError) -> KafkaException:
 
 def _too_late(topic: str) -> KafkaException:
     text = (
-        f"no broker told of topic {topic!r} within message.timeout.ms: check bootstrap.servers, the network, "
+        f"no broker knew the topic {topic!r} within message.timeout.ms: check bootstrap.servers, the network, "
         "and that the brokers' advertised.listeners can be reached from here"
     )
     return KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, text))

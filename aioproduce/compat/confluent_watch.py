@@ -1,12 +1,12 @@
-"""`error_cb`: told when no broker can be reached, and of what ends the producer.
+"""Calls `error_cb` when no broker can be reached, and for errors that end the producer.
 
-Run by `confluent.AIOProducer` where there is an `error_cb`. librdkafka calls it from its own threads; here one task
-looks after the connections, at a bounded rate, and calls it.
+Run by `confluent.AIOProducer` if there is an `error_cb`. librdkafka calls it from its own threads; here one task
+watches the connections at a bounded rate and calls it.
 
 Invariants:
 
-1. What is told once is not told again before it was well in between.
-2. What `error_cb` raises goes to the event loop's exception handler, and nothing else is harmed.
+1. A reported problem is not reported again before a recovery.
+2. An exception of `error_cb` goes to the event loop's exception handler and has no other effect.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _INTERVAL: Final = 1.0
 
 @final
 class ErrorWatch:
-    """Looks after the connections of one producer.
+    """Watches the connections of one producer.
 
     Args:
         error_cb: Called, and awaited if it is async, with a KafkaError.
-        interval: Seconds between two looks.
+        interval: Seconds between two checks.
     """
 
     def __init__(self, error_cb: Callable[[KafkaError], object], interval: float = _INTERVAL) -> None:
@@ -47,20 +47,20 @@ class ErrorWatch:
         self._task: asyncio.Task[None] | None = None
 
     def follow(self, producer: Producer[Any, Any]) -> None:
-        """Look after this producer, and no other any longer."""
+        """Watch this producer, and stop watching any other."""
         self.end()
         self._task = asyncio.get_running_loop().create_task(
             self._look_after(producer), name="aioproduce: error_cb"
         )
 
     def end(self) -> None:
-        """Look no longer."""
+        """Stop watching."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
     def heard_of(self, error: KafkaError) -> None:
-        """A message's error; only a fatal one is told, once."""
+        """Report a message's error once if it is fatal."""
         if error.fatal() and not self._is_fatal:
             self._is_fatal = True
             self._errors.append(KafkaError(KafkaError._FATAL, error.str(), True))
@@ -79,7 +79,7 @@ class ErrorWatch:
                 await asyncio.wait_for(self._wake.wait(), self._interval)
 
     async def _look_for_brokers(self, producer: Producer[Any, Any], was_down: bool) -> bool:
-        """Ask for brokers, and tell why there are none; whether there are none."""
+        """Look for brokers, and report why there are none; return whether there are none."""
         try:
             await producer.check(self._interval)
         except NoBrokerAvailableError as error:
@@ -93,7 +93,7 @@ class ErrorWatch:
                 self._errors.append(KafkaError(KafkaError._ALL_BROKERS_DOWN, str(error)))
             return True
         except ProducerError:
-            return was_down  # of the producer's end its messages tell
+            return was_down  # the messages' outcomes report the producer's end
         return False
 
     async def _tell_all(self) -> None:

@@ -1,6 +1,6 @@
-"""What a message goes by: the producer, or the transaction that was open when `produce()` was called.
+"""The route of a message: the producer, or the transaction that was open when `produce()` was called.
 
-Made by `confluent.AIOProducer`; each message keeps it, so that it never goes with the next transaction.
+Created by `confluent.AIOProducer`. Each message keeps its route, so that it never joins the next transaction.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @final
 class Way:
-    """What messages go by: the producer, or the transaction that was begun last.
+    """The route of messages: the producer, or the last transaction.
 
     Args:
         send: `Producer.send`, or `Transaction.send`.
-        transaction: That transaction.
+        transaction: The transaction, if any.
 
     Attributes:
-        send: As given.
-        transaction: As given.
-        entering: How many calls of `produce()` are to bring a message into it, and have not ended yet.
-        failure: The first error of a message that was to go by it and that the drop-in itself failed.
-        is_aborted: Whether a call has told that the transaction is aborted, and that it must be.
+        send: As passed.
+        transaction: As passed.
+        entering: How many calls of `produce()` for this route have begun and not ended.
+        failure: The first error of a message for this route that the drop-in itself failed.
+        is_aborted: Whether a call has reported that the transaction is aborted, or must be.
     """
 
     __slots__ = ("_all_in", "entering", "failure", "is_aborted", "send", "transaction")
@@ -45,27 +45,27 @@ class Way:
         self.is_aborted: bool = False
 
     def failed(self, error: KafkaError) -> None:
-        """A message that was to go by it has failed."""
+        """Record the failure of a message for this route."""
         if self.failure is None:
             self.failure = error
 
     def left(self) -> None:
-        """A call of `produce()` has ended."""
+        """Record the end of a call of `produce()`."""
         self.entering -= 1
         if self._all_in is not None and not self.entering:
             self._all_in.set()
 
     async def all_in(self) -> None:
-        """Wait for the calls of `produce()` that have begun: a commit has their messages, or fails with them."""
+        """Wait for the calls of `produce()` that have begun, so that a commit includes their messages or fails."""
         while self.entering:
             self._all_in = asyncio.Event()
             await self._all_in.wait()
 
     def check(self) -> None:
-        """Refuse to commit without a message that failed.
+        """Refuse to commit without a failed message.
 
         Raises:
-            KafkaException: the message's code; the transaction must be aborted.
+            KafkaException: If a message failed, with its code; the transaction must be aborted.
         """
         if self.failure is not None and self.transaction is not None and self.transaction.is_open:
             text = f"a message of the transaction failed: abort the transaction. {self.failure.str()}"

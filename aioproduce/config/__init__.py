@@ -1,15 +1,15 @@
-"""The configuration: every key of Kafka's producer in one table, and what a producer is configured with.
+"""The configuration: every key of Kafka's producer in one table, and the settings of a producer.
 
-Called by `Producer`, the CLI and the docs. Nothing above this package knows `*_ms` or dotted keys.
+Used by `Producer`, the CLI and the docs. No package above this one uses `*_ms` or dotted keys.
 
-| module | what is there |
+| module | contents |
 |---|---|
-| `config_def` | `Key`, `ConfigDef`: a table of keys, and the one way to read a mapping by it |
+| `config_def` | `Key`, `ConfigDef`: a table of keys, which reads and checks mappings |
 | `kinds` | the kinds of values that keys take |
 | `table` | `KEYS`, the one table of Kafka's keys and of our own |
 | `security_table`, `security_kinds` | its rows for TLS and SASL, and the kinds of their values |
-| `secret` | `Secret`, a text that nobody sees |
-| `producer_config` | `ProducerConfig`, and the rules between keys |
+| `secret` | `Secret`, a hidden text |
+| `producer_config` | `ProducerConfig`, and the rules that relate keys |
 | `properties` | Java's `.properties` files |
 | `environment` | environment variables |
 | `markdown` | a table as a page: `docs/reference/configuration.md` |

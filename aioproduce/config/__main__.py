@@ -1,4 +1,4 @@
-"""Prints the table of keys: `python -m aioproduce.config` as the page `docs/reference/configuration.md`.
+"""`python -m aioproduce.config` prints every key as the page `docs/reference/configuration.md`.
 
 `python -m aioproduce.config types` prints the module `aioproduce/config/settings.py`.
 """

@@ -1,14 +1,14 @@
-"""A table of keys, and the one way to read a mapping by it: Kafka's `ConfigDef` and its `ConfigKey`.
+"""A table of keys, which reads and checks mappings: Kafka's `ConfigDef` and its `ConfigKey`.
 
-Called by whoever has a table: Kafka's own keys (`table`), the options of the Spark sink, librdkafka's
-properties. A key is one row; what is refused or ignored is a row too, with a kind that says so; and so is a
-conflict of keys. Whoever has error classes of its own catches `ConfigError` once.
+Used by every table: Kafka's own keys (`table`), the options of the Spark sink, librdkafka's properties. A key is
+one row. Refused and ignored keys are rows, too, with a kind of their own, and so are conflicts between keys.
+Callers with error classes of their own only need to catch `ConfigError`.
 
 Invariants:
-1. `ConfigDef.parse` returns checked values or raises `ConfigError` that names the key, the value and what is
-   allowed. No key is skipped in silence, but those of the kind `IGNORED` without a text.
-2. The value of a key that may hold a secret is in no message, nor is the value of a key that nobody knows: it
-   may be a secret under a misspelled name.
+1. `ConfigDef.parse` returns checked values, or raises a `ConfigError` that names the key, the value and the allowed
+   values. No key is silently skipped, except those of the kind `IGNORED` without a text.
+2. Messages do not contain the value of a key that may hold a secret, nor the value of an unknown key, which may be
+   a secret under a misspelled name.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _SHOWN_LENGTH: Final = 80
 
 
 REQUIRED: Final = object()
-"""The default of a key that has none."""
+"""The default of a required key."""
 
 
 def is_secret(name: str) -> bool:
-    """Whether a key of this name holds a secret, as far as the name tells."""
+    """Return whether a key with this name holds a secret, judging by the name."""
     return _SECRET.search(name) is not None
 
 
 def shown(name: str, value: object) -> str:
-    """`name=value` for a message or a repr; short, and without the value where that may be a secret."""
+    """Return `name=value` for a message or a repr, shortened, and without the value if that may be a secret."""
     if is_secret(name):
         return f"{name}=<hidden>"
     if value is not None and not isinstance(value, (str, bytes, int, float)):
-        # Anything else may carry a secret in its repr, e.g. a functools.partial.
+        # Other objects may show a secret in their repr, e.g. a functools.partial.
         parts = value if isinstance(value, tuple) else (value,)
         return f"{name}=<{', '.join(type(part).__name__ for part in parts)}>"
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
@@ -64,15 +64,15 @@ class Key:
 
     Attributes:
         name: The key, with dots.
-        kind: The values it takes; `Unused` for a refused key, `IGNORED` for one that asks nothing here.
-        default: As a user would write it, or `REQUIRED`.
-        text: What it does, with units; for a refused key why it is, and what to do instead.
-        becomes: What the value is called behind the table, where the name does not say it (`attribute`); of a
-            refused key, the key to set instead.
-        aliases: Other names that are taken; `config.providers.*` is all names that begin so.
-        default_text: What the page shows for the default where the value itself does not say it.
-        is_own: aioproduce's own key, which Kafka does not have.
-        has_secret: Whether it holds a secret; also true where the name tells (`is_secret`).
+        kind: The values that it accepts; `Unused` for a refused key, `IGNORED` for one without effect.
+        default: The default as a user would write it, or `REQUIRED`.
+        text: What it does, with units; for a refused key the reason, and what to use instead.
+        becomes: The name of the setting, if it does not follow from the key (`attribute`); for a refused key, the
+            key to set instead.
+        aliases: Other accepted names; `config.providers.*` means all names with that prefix.
+        default_text: The default as shown in the docs, if the value itself does not show it.
+        is_own: Whether it is aioproduce's own key, which Kafka does not have.
+        has_secret: Whether it holds a secret; also true if the name shows that (`is_secret`).
     """
 
     name: str
@@ -92,7 +92,7 @@ class Key:
 
     @property
     def attribute(self) -> str | None:
-        """The attribute that holds the value; `None` where there is nothing to hold."""
+        """The attribute that holds the value; `None` if there is none."""
         if self.is_refused or self.kind is IGNORED:
             return None
         return self.becomes or (
@@ -101,23 +101,23 @@ class Key:
 
     @property
     def is_refused(self) -> bool:
-        """Whether this version has no use for the key."""
+        """Whether this version does not support the key."""
         return isinstance(self.kind, Unused)
 
     def shown(self, value: object, name: str = "") -> str:
-        """`name=value`, as `shown()` does it, under one of the key's names."""
+        """Return `name=value` as the function `shown()` does, with one of the key's names."""
         name = name or self.name
         return f"{name}=<hidden>" if self.has_secret or is_secret(self.name) else shown(name, value)
 
     def parse(self, value: object, name: str = "") -> Any:
-        """The value, checked.
+        """Return the checked value.
 
         Args:
-            value: As the user gave it.
+            value: The user's value.
             name: The alias that the user wrote.
 
         Raises:
-            ConfigError: It is not one that the key takes.
+            ConfigError: If the key does not accept the value.
         """
         name = name or self.name
         try:
@@ -126,10 +126,10 @@ class Key:
             allowed = self.kind.allowed
             if not self.is_refused:
                 what = self.shown((*error.parts, value)[0], name)
-                raise ConfigError(f"{what} {error.why}: it takes {allowed}.", key=name) from None
-        # Whatever is wrong with the value, the reason that matters is that nothing is done with any.
+                raise ConfigError(f"{what} {error.why}: it accepts {allowed}.", key=name) from None
+        # Whatever is wrong with the value, the reason that matters is that the key is not supported.
         message = (
-            f"{name} is refused: {self.text.removesuffix('.')}.{f' It takes {allowed}.' if allowed else ''}"
+            f"{name} is refused: {self.text.removesuffix('.')}.{f' It accepts {allowed}.' if allowed else ''}"
         )
         raise ConfigError(message, key=name, suggestion=self.becomes)
 
@@ -139,9 +139,10 @@ class Conflict(NamedTuple):
     """Settings that contradict each other.
 
     Attributes:
-        key: The one to blame, or `None`.
-        is_there: Whether they do, by the values of all keys and the names of those that were given.
-        text: What is said, with the remedy; `{v[linger.ms]}` is a value.
+        key: The key to report, or `None`.
+        is_there: Whether they contradict each other, given the values of all keys and the names of those that
+            were set.
+        text: The message with the remedy; `{v[linger.ms]}` is a value.
     """
 
     key: str | None
@@ -155,10 +156,10 @@ class ConfigDef(Mapping[str, Key]):
 
     Args:
         keys: The rows.
-        conflicts: What keys may not be set to together; the first that is there is told.
-        unknown: What is said of a name that no row has; `{}` is the name.
-        otherwise: What is said where no other name is near.
-        elsewhere: What others call a key -> its name here: for suggestions only.
+        conflicts: Combinations of settings that are not allowed; the first one found is reported.
+        unknown: The message for an unknown name; `{}` is the name.
+        otherwise: The remedy if no other name is similar.
+        elsewhere: Another client's name for a key -> its name here, for suggestions only.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class ConfigDef(Mapping[str, Key]):
             self._rows[key.name] = key
             for name in (key.name, *key.aliases):
                 if name in self._named:
-                    raise AssertionError(f"{name} stands twice in the table")
+                    raise AssertionError(f"{name} is twice in the table")
                 self._named[name] = key
 
     def __getitem__(self, name: str) -> Key:
@@ -192,7 +193,7 @@ class ConfigDef(Mapping[str, Key]):
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """The parsed defaults of all keys that are taken; `None` for those that are required."""
+        """The parsed defaults of all supported keys; `None` for required ones."""
         return MappingProxyType(
             {
                 key.name: None if key.default is REQUIRED else key.parse(key.default)
@@ -202,14 +203,16 @@ class ConfigDef(Mapping[str, Key]):
         )
 
     def find(self, name: object) -> Key:
-        """The row of a name or of an alias.
+        """Return the row of a name or of an alias.
 
         Raises:
-            ConfigError: There is none; with the nearest name as `suggestion`.
+            ConfigError: If there is none; `suggestion` is the most similar name.
         """
-        # A mapping may hold anything, whatever its type says.
+        # The keys of a mapping may be anything, whatever its type says.
         if not isinstance(name, str):
-            raise ConfigError(f"A configuration key is a str, not {type(name).__name__}: {str(name)[:80]}.")
+            raise ConfigError(
+                f"A configuration key must be a str, not {type(name).__name__}: {str(name)[:80]}."
+            )
         if name in self._named:
             return self._named[name]
         for alias, key in self._named.items():
@@ -218,22 +221,22 @@ class ConfigDef(Mapping[str, Key]):
         raise self.unknown(name)
 
     def parse(self, settings: Mapping[Any, object]) -> tuple[dict[str, Any], frozenset[str]]:
-        """The values of a mapping, checked one by one and together, under the names of their rows.
+        """Return the values of a mapping, checked one by one and together, under the names of their rows.
 
         Args:
             settings: Name or alias -> value.
 
         Returns:
-            The values of all keys, and the names of those that were given; nothing of what is ignored.
+            The values of all keys, and the names of those that were set, without ignored ones.
 
         Raises:
-            ConfigError: A key is unknown or refused, its value is wrong, or it contradicts another.
+            ConfigError: If a key is unknown or refused, its value is wrong, or it contradicts another.
         """
         with naming_origins(origins_of(settings)):
             return self._parse(settings)
 
     def _parse(self, settings: Mapping[Any, object]) -> tuple[dict[str, Any], frozenset[str]]:
-        # Unknown keys first: the value of another key is easier to judge without a typing error beside it.
+        # Unknown keys first: a misspelled key is a more useful message than a wrong value of another key.
         keys = {name: self.find(name) for name in settings}
         given = {}
         for name, key in keys.items():
@@ -249,11 +252,11 @@ class ConfigDef(Mapping[str, Key]):
         return values, frozenset(given)
 
     def unknown(self, name: str, separator: str = ".") -> ConfigError:
-        """The error for a name that no row has; never with its value.
+        """Return the error for an unknown name, never with its value.
 
         Args:
-            name: As the user wrote it.
-            separator: How the suggestion is spelled: `_` for keyword arguments.
+            name: The name that the user wrote.
+            separator: The separator in the suggestion: `_` for keyword arguments.
         """
         dotted = name.replace("_", ".")
         meant = self._elsewhere.get(dotted, dotted)[:200].lower()

@@ -1,12 +1,13 @@
 """Settings from environment variables: `KAFKA_SECURITY_PROTOCOL` for `security.protocol`.
 
-Called by `ProducerConfig.from_environment` and the CLI. A name is the key in capitals, with underscores for dots,
-behind a prefix. `..._FILE` names a file that holds the value, as secrets come into containers.
+Used by `ProducerConfig.from_environment` and the CLI. A name is a prefix and the key in capitals, with underscores
+for dots. `..._FILE` names a file that holds the value, which is how containers receive secrets.
 
 Invariants:
-1. No value is in a message.
-2. A variable that begins so and is no key is left alone: container images and Kubernetes have such of their own
-   (`KAFKA_HEAP_OPTS`, `KAFKA_PORT_9092_TCP`). One that is nearly a key is an error, since it is a typing error.
+1. Messages do not contain values.
+2. A variable with the prefix that is not a key is ignored: container images and Kubernetes set such variables
+   (`KAFKA_HEAP_OPTS`, `KAFKA_PORT_9092_TCP`). One that is similar to a key is an error, because it is probably a
+   typo.
 """
 
 from __future__ import annotations
@@ -24,24 +25,26 @@ ENVIRONMENT_PREFIX: Final = "KAFKA_"
 
 _FILE: Final = "_FILE"
 _NAMES: Final = {key.keyword.upper(): key.name for key in KEYS.values()}
-_NEARLY: Final = 0.9  # KAFKA_SSL_KEYSTORE_FILENAME, which Confluent's images know, is at 0.77 of the nearest
+_NEARLY: Final = (
+    0.9  # KAFKA_SSL_KEYSTORE_FILENAME, which Confluent's images use, has 0.77 with the nearest key
+)
 _SECRET_BYTES_MAX: Final = 2**20
 
 
 def load_environment(
     prefix: str = ENVIRONMENT_PREFIX, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The keys and values of environment variables.
+    """Return the keys and values in environment variables.
 
     Args:
-        prefix: What the names begin with.
+        prefix: The prefix of the names.
         environ: The variables.
 
     Returns:
         Dotted key -> text; `ProducerConfig.from_mapping` checks them.
 
     Raises:
-        ConfigError: A name is nearly that of a key, a key is given twice, or a file cannot be read.
+        ConfigError: If a name is similar to a key's, if a key is set twice, or if a file cannot be read.
 
     Example:
         >>> load_environment(environ={"KAFKA_BOOTSTRAP_SERVERS": "broker:9092", "KAFKA_HEAP_OPTS": "-Xmx1g"})
@@ -51,7 +54,7 @@ def load_environment(
     for variable, text in environ.items():
         if not variable.startswith(prefix):
             continue
-        # Of a key that ends so itself, `..._ASSERTION_FILE`, it is no file's name to read here.
+        # For a key that itself ends in `_FILE`, such as `..._ASSERTION_FILE`, the value is not a file to read here.
         key = _NAMES.get(variable.removeprefix(prefix))
         if key is None and (key := _key_of_file(variable.removeprefix(prefix))) is not None:
             text = _content(variable, text)
@@ -75,13 +78,13 @@ def _key_of_file(name: str) -> str | None:
 
 
 def _content(variable: str, path: str) -> str:
-    """What is in the file, without the newline at its end."""
+    """Return the content of the file, without the newline at its end."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(_SECRET_BYTES_MAX + 1)
         if len(content) > _SECRET_BYTES_MAX:
             raise ConfigError(
-                f"{variable} names a file of more than {_SECRET_BYTES_MAX} bytes: is it the one?"
+                f"{variable} names a file of more than {_SECRET_BYTES_MAX} bytes: is it the right file?"
             )
         return content.decode().removesuffix("\n").removesuffix("\r")
     except OSError as error:
@@ -97,7 +100,7 @@ def _refuse_what_is_nearly_a_key(variable: str, prefix: str) -> None:
     )
     if near:
         raise ConfigError(
-            f"The environment variable {variable} is no key: did you mean {prefix}{near[0]}?",
+            f"The environment variable {variable} is not a key: did you mean {prefix}{near[0]}?",
             key=variable,
             suggestion=prefix + near[0],
         )

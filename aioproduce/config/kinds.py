@@ -1,13 +1,13 @@
-"""The kinds of values that keys take: each checks a value, and says in words what it takes.
+"""The kinds of values of keys: each checks a value, and describes what it accepts.
 
-Called by the tables of keys, and by `Key.parse` (`config_def`). A value goes through two forms: *parsed*
-(checked, still in the units of the key, so that sums of milliseconds are exact) and *attribute* (what the
-settings hold, durations in seconds).
+Used by the tables of keys, and by `Key.parse` (`config_def`). A value has two forms: *parsed* (checked, still in
+the key's units, so that sums of milliseconds are exact) and *attribute* (as the settings hold it, with durations
+in seconds).
 
 Invariants:
-1. `Kind.parse` returns a checked value or raises `WrongValueError`, whose text never holds the value.
-2. Strings are read as Java reads them from a properties file: surrounding white space goes, numbers are
-   decimal. Typed values are taken as they are: a bool is no int, a float is no int.
+1. `Kind.parse` returns a checked value, or raises `WrongValueError`, whose text never contains the value.
+2. Strings are read as Java reads them from a properties file: surrounding white space is dropped, numbers are
+   decimal. Typed values are not converted: a bool is not an int, and a float is not an int.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _STRING_LENGTH_MAX: Final = 2**15 - 1  # a string's length is an int16 in the re
 
 @final
 class WrongValueError(ValueError):
-    """A value is not one that its kind takes; `Key.parse` makes a `ConfigError` of it.
+    """A value that its kind does not accept; `Key.parse` turns it into a `ConfigError`.
 
     Attributes:
         why: What is wrong, in words that follow the value.
-        parts: The part that is wrong, where the message shows that instead of the value; else empty.
+        parts: The part that is wrong, if the message shows that instead of the value; else empty.
     """
 
     def __init__(self, why: str, *parts: object) -> None:
@@ -50,14 +50,14 @@ class WrongValueError(ValueError):
 
 
 class Kind:
-    """The values that a key takes.
+    """The values of a key.
 
     Args:
-        label: Name of the type, for the table.
-        allowed: The values in words, to complete "it takes ...".
-        parse: Makes the checked value of what the user gave; raises `WrongValueError`.
-        annotation: The values as a type, for the keyword argument (`settings`). It is narrower than what `parse`
-            takes: a number in a file is text, a number in Python is not.
+        label: The type's name, for the table.
+        allowed: A description of the values that completes "it accepts ...".
+        parse: Returns the checked value for the user's value; raises `WrongValueError`.
+        annotation: The type of the values, for the keyword argument (`settings`). It is narrower than what `parse`
+            accepts: a number in a file is text, a number in Python is not.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class Kind:
         self.annotation = annotation
 
     def to_attribute(self, parsed: Any) -> Any:
-        """The parsed value as the settings hold it."""
+        """Return the parsed value as the settings hold it."""
         return parsed
 
 
 class Int(Kind):
-    """A whole number in a range, or one of a few outside of it; an int, or its decimal digits."""
+    """A whole number in a range, or one of a few outside of it; as an int or as decimal digits."""
 
     minimum: int
     maximum: int
@@ -102,7 +102,7 @@ class Int(Kind):
 
 @final
 class Milliseconds(Int):
-    """A duration, given in whole milliseconds and held in seconds; -1 is no limit where it is allowed."""
+    """A duration in whole milliseconds, held in seconds; -1 means no limit, if allowed."""
 
     def __init__(self, minimum: int = 0, maximum: int = LONG_MAX, *, is_optional: bool = False) -> None:
         unlimited = " (-1: no limit)" if minimum < 0 else ""
@@ -116,7 +116,7 @@ class Milliseconds(Int):
         return None if value is None else self._parse(value)
 
     def to_attribute(self, parsed: int | None) -> float | None:
-        """Seconds; negative for "no limit"."""
+        """Return seconds; negative for "no limit"."""
         if parsed is None:
             return None
         return -1.0 if parsed < 0 else parsed / 1000
@@ -147,15 +147,15 @@ class Float(Kind):
 
 @final
 class Choice(Kind):
-    """One of a few words, some of which may be refused with a reason.
+    """One of a few words; some may be refused with a reason.
 
     Args:
-        values: Words that mean themselves, or spelling -> parsed value. A number is taken for its digits.
-        refused: Spelling that Kafka knows -> why it is refused here.
+        values: Words that mean themselves, or spelling -> parsed value. A number is converted to its digits.
+        refused: Kafka's spelling -> why it is refused here.
         is_any_case: Whether case does not matter.
-        label: Name of the type.
-        allowed: The values in words, where the spellings themselves do not say it.
-        annotation: The values as a type, where it is not the words themselves.
+        label: The type's name.
+        allowed: A description of the values, if the spellings do not suffice.
+        annotation: The type of the values, if it is not the words themselves.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ def _text(value: object) -> str:
 
 
 def optional_text(allowed: str) -> Kind:
-    """A string that is not empty, or None; `allowed` is what it says."""
+    """Return the kind of a string that is not empty, or None; `allowed` describes it."""
 
     def parse(value: object) -> str | None:
         text = None if value is None else _text(value)
@@ -237,16 +237,16 @@ def _items(value: object) -> tuple[str, ...]:
 BOOL: Final = Choice(
     {"true": True, "false": False}, is_any_case=True, label="bool", allowed="true or false", annotation="bool"
 )
-"""A bool, or its name in either case, as Java reads it."""
+"""A bool, or its name in any case, as Java reads it."""
 
 TEXT: Final = Kind("str", f"a str of at most {_STRING_LENGTH_MAX} bytes in UTF-8", _text, "str")
-"""A string that goes over the wire, without surrounding white space."""
+"""A string that is sent to brokers, without surrounding white space."""
 
 ITEMS: Final = Kind("list", "a list of str, or one str with commas", _items, _ITEMS)
 """Strings in order, without surrounding white space."""
 
 IGNORED: Final = Kind("ignored", "anything", lambda value: value)
-"""The kind of a key that asks nothing here. Where the key has a text, it is logged as a warning."""
+"""The kind of a key without effect. If the key has a text, it is logged as a warning."""
 
 _TYPES: Final[Mapping[str, Kind]] = {
     "BOOLEAN": BOOL,
@@ -260,11 +260,11 @@ _TYPES: Final[Mapping[str, Kind]] = {
 
 @final
 class Unused(Kind):
-    """A value of a refused key: read only to see whether it is one that changes nothing.
+    """The value of a refused key, checked only for whether it changes nothing.
 
     Args:
         type_name: Java's name of its type, or `WORD` for librdkafka's values, which are text in any case.
-        accepted: Values that change nothing here; none if the key is refused whatever its value.
+        accepted: Values that change nothing here; none if the key is always refused.
     """
 
     def __init__(self, type_name: str, *accepted: object) -> None:
@@ -282,7 +282,7 @@ class Unused(Kind):
         return ",".join(value) if isinstance(value, tuple) else str(value)
 
     def read(self, value: object) -> object:
-        """The value in the form of its type, whether it is accepted or not."""
+        """Return the value in the form of its type, whether it is accepted or not."""
         return None if value is None else _TYPES[self.type_name].parse(value)
 
     def _parse(self, value: object) -> object:
@@ -293,7 +293,7 @@ class Unused(Kind):
 
 @final
 class Function(Kind):
-    """A callable, or None; in a properties file the Java names that `java_names` understands."""
+    """A callable, or None; in a properties file one of the Java names in `java_names`."""
 
     def __init__(
         self,
@@ -314,14 +314,14 @@ class Function(Kind):
         if isinstance(value, str):
             if value.strip() in self._java_names:
                 return cast("Callable[..., Any] | None", self._java_names[value.strip()])
-            raise WrongValueError("is a name, and only a callable can be called from Python")
+            raise WrongValueError("is a name, but only a callable can be called from Python")
         if not callable(value):
             hint = "; pass its bound method .serialize" if hasattr(value, "serialize") else ""
             raise WrongValueError(f"is not callable{hint}")
         call = getattr(value, "__call__", None)  # noqa: B004 - the method of an object, to see whether it is async
         is_async = inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(call)
         if is_async and not self._can_be_async:
-            raise WrongValueError("is async, and it is called in the middle of send()")
+            raise WrongValueError("is async, but it is called within send()")
         return value
 
 
@@ -329,7 +329,7 @@ class Function(Kind):
 
 
 class Server(NamedTuple):
-    """A server as it was given: `SASL_SSL://host:9092` has a protocol, most have none."""
+    """A server as the user wrote it: `SASL_SSL://host:9092` has a protocol, most have none."""
 
     protocol: str
     host: str
@@ -341,7 +341,7 @@ def _servers(value: object) -> tuple[Server, ...]:
         raise WrongValueError(f"({type(value).__name__}) is not a list of addresses")
     items: list[object] = list(value.split(",") if isinstance(value, str) else value)
     if not items or (len(items) == 1 and isinstance(items[0], str) and not items[0].strip()):
-        raise WrongValueError("names no server")
+        raise WrongValueError("does not name a server")
     return tuple(dict.fromkeys(map(_address, items)))
 
 
@@ -349,7 +349,7 @@ def _address(item: object) -> Server:
     if not isinstance(item, str):
         raise WrongValueError(f"({type(item).__name__}) is not an address", item)
     text = item.strip()
-    named = text.rpartition("@")[2]  # what stands before an @ is somebody's password
+    named = text.rpartition("@")[2]  # a password may precede an @
     match = _SERVER.fullmatch(text)
     if match is None:
         raise WrongValueError("is not an address with a port", named)
@@ -373,27 +373,27 @@ def _address(item: object) -> Server:
 
 @final
 class Servers(Kind):
-    """`host:port` addresses in order, each once, which may say their `security.protocol`."""
+    """`host:port` addresses in order, without duplicates, which may name their `security.protocol`."""
 
     def __init__(self) -> None:
         allowed = '"host:port,host:port" or a list of "host:port", ports 1 to 65535, IPv6 as "[::1]:9092"'
         super().__init__("list", allowed, _servers, _ITEMS)
 
     def to_attribute(self, parsed: tuple[Server, ...]) -> tuple[tuple[str, int], ...]:
-        """The addresses alone."""
+        """Return the addresses without protocols."""
         return tuple(dict.fromkeys((server.host, server.port) for server in parsed))
 
 
 def serialize_string(value: object) -> bytes | None:
-    """What Java's StringSerializer does: UTF-8; a null stays a null.
+    """Serialize as Java's StringSerializer does: as UTF-8; null stays null.
 
     Raises:
-        TypeError: The value is not a str.
+        TypeError: If the value is not a str.
     """
     if value is None:
         return None
     if not isinstance(value, str):
-        raise TypeError(f"StringSerializer takes str, not {type(value).__name__}")
+        raise TypeError(f"StringSerializer accepts str, not {type(value).__name__}")
     return value.encode()
 
 
@@ -414,7 +414,7 @@ PARTITIONERS: Final = (
     "murmur2", "murmur2_random", "consistent", "consistent_random", "fnv1a", "fnv1a_random",
 )
 # fmt: on
-"""What can be named; `aioproduce.partitioners.NAMED` has what each does."""
+"""The names of partitioners; `aioproduce.partitioners.NAMED` describes them."""
 
 _JAVA_PARTITIONERS: Final[Mapping[str, str]] = {
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
@@ -424,7 +424,7 @@ _JAVA_PARTITIONERS: Final[Mapping[str, str]] = {
 
 
 def _partitioner(value: object) -> object:
-    if value is None:  # Kafka's null is the first
+    if value is None:  # null means the first, as in Kafka
         return PARTITIONERS[0]
     if isinstance(value, str):
         text = value.strip()
@@ -433,12 +433,12 @@ def _partitioner(value: object) -> object:
             return known
         raise WrongValueError(f"is not the name of a partitioner{_hint(text, PARTITIONERS)}")
     if isinstance(value, type):
-        raise WrongValueError(f"is the class {value.__name__} where an instance belongs")
+        raise WrongValueError(f"is the class {value.__name__} instead of an instance")
     method = getattr(value, "partition", None)
     if not callable(method):
-        raise WrongValueError(f"({type(value).__name__}) has no method partition()")
+        raise WrongValueError(f"({type(value).__name__}) does not have a method partition()")
     if inspect.iscoroutinefunction(method):
-        raise WrongValueError("has an async partition(), and it is called in the middle of send()")
+        raise WrongValueError("has an async partition(), but it is called within send()")
     return value
 
 
@@ -457,10 +457,10 @@ def _interceptors(value: object) -> tuple[object, ...]:
         raise WrongValueError(f"({type(value).__name__}) is not a list")
     for item in value:
         if isinstance(item, type):
-            raise WrongValueError(f"holds the class {item.__name__} where an instance belongs")
+            raise WrongValueError(f"contains the class {item.__name__} instead of an instance")
         methods = ("on_send", "on_acknowledgement", "intercept", "intercept_transaction", "begin_audit")
         if not any(callable(getattr(item, method, None)) for method in methods):
-            raise WrongValueError(f"holds a {type(item).__name__} without any of these methods")
+            raise WrongValueError(f"contains a {type(item).__name__} without any of these methods")
     return tuple(value)
 
 
@@ -471,4 +471,4 @@ INTERCEPTORS: Final = Kind(
     _interceptors,
     "list[Any] | tuple[Any, ...]",
 )
-"""Objects that see each record go and each acknowledgement come, in order."""
+"""Objects that are called for each record sent and each acknowledgement, in order."""

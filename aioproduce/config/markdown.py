@@ -1,6 +1,6 @@
 """Prints the table of keys as the page `docs/reference/configuration.md`.
 
-Called by `python -m aioproduce.config` and the CLI; a test holds the checked-in page to it.
+Used by `python -m aioproduce.config` and the CLI; a test compares the checked-in page with it.
 """
 
 from __future__ import annotations
@@ -14,32 +14,34 @@ from aioproduce.config.table import SECTIONS
 _HEAD: Final = """\
 # Configuration
 
-Every producer key of Kafka 4.3 and what becomes of it here. This page is printed by the table that the code
-itself goes by: `python -m aioproduce.config > docs/reference/configuration.md`.
+Every producer key of Kafka 4.3 and its support in aioproduce. This page is generated from the table that the code
+itself uses: `python -m aioproduce.config > docs/reference/configuration.md`.
 
-The same keys in four spellings: as keyword arguments with underscores for dots (`linger_ms=5`), in a mapping
-under their own names (`{"linger.ms": 5}`), in a Java `.properties` file (`linger.ms=5`), and in environment
-variables (`KAFKA_LINGER_MS=5`, read by `ProducerConfig.from_environment()`). Values are typed, or strings as in a
-properties file. Defaults are those of Kafka's Java client 4.3. An unknown key, a value out of range and settings
-that contradict each other raise `ConfigError`, which names the key and, where one is near, the key that was
+The same keys have four spellings: keyword arguments with underscores for dots (`linger_ms=5`), a mapping with
+their own names (`{"linger.ms": 5}`), a Java `.properties` file (`linger.ms=5`), and environment variables
+(`KAFKA_LINGER_MS=5`, read by `ProducerConfig.from_environment()`). Values are typed, or strings as in a properties
+file. Defaults are those of Kafka's Java client 4.3. An unknown key, a value out of range and settings that
+contradict each other raise `ConfigError`, which names the key and, if there is a similar one, the key that was
 probably meant.
 
-A refused key is one that this version has no use for. It takes the values that change nothing, so that files
-from real life load, and raises `ConfigError` with the reason for any other. The values of passwords, tokens
-and the like are never shown.
+A refused key is one that this version does not support. It accepts only values that change nothing, so that
+existing files load, and raises `ConfigError` with the reason for any other. The values of passwords, tokens and
+other secrets are never shown.
 
-Of environment variables, `KAFKA_SASL_PASSWORD_FILE` names a file that holds what `KAFKA_SASL_PASSWORD` would, as
-secrets come into containers; a newline at its end is not part of it. Variables that begin with `KAFKA_` and are no
-keys are left alone, as container images and Kubernetes have such of their own; one that is nearly a key raises
-`ConfigError`. The prefix can be another. The command line reads `AIOPRODUCE_LINGER_MS` and so on: its options go
-before them, and they go before the file of `--config`.
+For environment variables, `KAFKA_SASL_PASSWORD_FILE` names a file with the value of `KAFKA_SASL_PASSWORD`, which is
+how containers receive secrets; a newline at its end is ignored. Variables that begin with `KAFKA_` and are not keys
+are ignored, because container images and Kubernetes set such variables. One that is similar to a key raises
+`ConfigError`. The prefix can be changed. The command line reads `AIOPRODUCE_LINGER_MS` etc.: its options override
+them, and they override the file of `--config`.
 """
 _TAKEN: Final = "| key | type | default | values | what it does |\n|---|---|---|---|---|"
-_REFUSED: Final = "| refused key | Kafka's default | taken here | why, and what instead |\n|---|---|---|---|"
+_REFUSED: Final = (
+    "| refused key | Kafka's default | accepted | why, and what to use instead |\n|---|---|---|---|"
+)
 
 
 def markdown_page() -> str:
-    """The whole page, as it is checked in."""
+    """Return the whole page, as it is checked in."""
     return "\n".join([_HEAD, *_sections()])
 
 
@@ -59,7 +61,7 @@ def _row(key: Key) -> str:
 
 
 def default_cell(key: Key) -> str:
-    """A key's default as a cell of a table."""
+    """Return a key's default as a cell of a table."""
     if key.default_text is not None:
         return key.default_text
     if key.default is REQUIRED or key.default is None:
@@ -70,5 +72,5 @@ def default_cell(key: Key) -> str:
 
 
 def markdown_row(*cells: str) -> str:
-    """A row of a table."""
+    """Return a row of a table."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

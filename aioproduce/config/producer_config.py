@@ -1,13 +1,13 @@
 """`ProducerConfig`: the settings of one producer, checked, in the units that the core works in.
 
-Called by `Producer` and the CLI, which make one, and read by every floor above. Nothing above this package
-knows milliseconds or dotted keys.
+Created by `Producer` and the CLI, read by every package above. Nothing above this package uses milliseconds or
+dotted keys.
 
 Invariants:
-1. A `ProducerConfig` made by `from_mapping` or `from_keywords` is free of contradictions: the settings fit
-   each other, or Kafka's own rule made them (idempotence off, delivery time-out raised), or `ConfigError`.
-2. Every duration is a float of seconds; only connections_max_idle may be negative, which is "no limit".
-3. No secret is in a repr or a message, nor is the value of a key that nobody knows.
+1. A `ProducerConfig` from `from_mapping` or `from_keywords` is free of contradictions: the settings fit each other,
+   or Kafka's own rule has adjusted them (idempotence off, delivery timeout raised), or `ConfigError` was raised.
+2. Every duration is a float of seconds. Only connections_max_idle may be negative, which means "no limit".
+3. No repr or message contains a secret, or the value of an unknown key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aioproduce.config.settings import ProducerKeywords
 
 _log = logging.getLogger("aioproduce")
-_warned: Final[set[str]] = set()  # what this process has been told once
+_warned: Final[set[str]] = set()  # warnings that this process has logged
 _client_numbers: Final = itertools.count(1)  # for the whole process, as in Java
 _KEYWORDS: Final = {key.keyword: name for name, key in KEYS.items()}
 _HELD: Final = {key.attribute: name for name, key in KEYS.items() if key.attribute is not None}
@@ -47,9 +47,9 @@ _HELD: Final = {key.attribute: name for name, key in KEYS.items() if key.attribu
 class ProducerConfig:
     """The settings of a producer.
 
-    Made by `from_mapping` (Kafka's dotted keys), `from_keywords` (`linger_ms=5`) or `from_environment`
-    (`KAFKA_LINGER_MS=5`), which check them; the constructor itself and `dataclasses.replace` do not. What each key
-    means is in `docs/reference/configuration.md`, which `python -m aioproduce.config` prints.
+    Created by `from_mapping` (Kafka's dotted keys), `from_keywords` (`linger_ms=5`) or `from_environment`
+    (`KAFKA_LINGER_MS=5`), which check them. The constructor itself and `dataclasses.replace` do not. The keys are
+    described in `docs/reference/configuration.md`, which `python -m aioproduce.config` prints.
 
     Durations are seconds: `linger.ms=5` is `config.linger == 0.005`.
 
@@ -169,7 +169,7 @@ class ProducerConfig:
     @classmethod
     @hides_arguments
     def from_mapping(cls, settings: Mapping[str, object]) -> Self:
-        """The settings under Kafka's dotted keys.
+        """Create a configuration from Kafka's dotted keys.
 
         Args:
             settings: Key -> value; values typed, or strings as in a properties file.
@@ -178,7 +178,7 @@ class ProducerConfig:
             The configuration, checked.
 
         Raises:
-            ConfigError: A key is unknown, refused or out of range, or two of them contradict each other.
+            ConfigError: If a key is unknown, refused or out of range, or if two contradict each other.
 
         Example:
             >>> ProducerConfig.from_mapping({"bootstrap.servers": "a:9092,b:9092", "linger.ms": "20"}).linger
@@ -197,7 +197,7 @@ class ProducerConfig:
     @classmethod
     @hides_arguments
     def from_keywords(cls, **settings: Unpack[ProducerKeywords]) -> Self:
-        """The settings as keyword arguments: Kafka's keys with underscores for dots.
+        """Create a configuration from keyword arguments: Kafka's keys with underscores for dots.
 
         Args:
             **settings: `linger_ms=5`, `acks="all"`, ...
@@ -206,7 +206,7 @@ class ProducerConfig:
             The configuration, checked.
 
         Raises:
-            ConfigError: As `from_mapping`; a suggestion is spelled as a keyword.
+            ConfigError: If `from_mapping` raises it; a suggestion is spelled as a keyword.
         """
         return cls.from_mapping(dotted_keys(settings))
 
@@ -218,21 +218,22 @@ class ProducerConfig:
         environ: Mapping[str, str] = os.environ,
         **settings: Unpack[ProducerKeywords],
     ) -> Self:
-        """The settings in environment variables: `KAFKA_LINGER_MS=5` for `linger.ms=5`.
+        """Create a configuration from environment variables: `KAFKA_LINGER_MS=5` for `linger.ms=5`.
 
-        A variable `KAFKA_SASL_PASSWORD_FILE` names a file that holds the value of `KAFKA_SASL_PASSWORD`. Variables
-        that begin so and are no keys are left alone, unless they are nearly one.
+        A variable `KAFKA_SASL_PASSWORD_FILE` names a file with the value of `KAFKA_SASL_PASSWORD`. Variables with
+        the prefix that are not keys are ignored, unless they are similar to one.
 
         Args:
-            prefix: What the names of the variables begin with.
+            prefix: The prefix of the variables' names.
             environ: The variables.
-            **settings: More, as keyword arguments, which go before the variables.
+            **settings: Further keyword arguments, which override the variables.
 
         Returns:
             The configuration, checked.
 
         Raises:
-            ConfigError: As `from_mapping`; or a variable is nearly a key, or its file cannot be read.
+            ConfigError: If `from_mapping` raises it, if a variable is similar to a key, or if its file cannot be
+                read.
 
         Example:
             >>> environ = {"KAFKA_BOOTSTRAP_SERVERS": "broker:9092", "KAFKA_SECURITY_PROTOCOL": "SSL"}
@@ -244,7 +245,7 @@ class ProducerConfig:
     def __repr__(self) -> str:
         shown = {held: KEYS[name].shown(getattr(self, held), held) for held, name in _HELD.items()}
         shown["bootstrap_servers"] = (
-            f"bootstrap_servers={self.bootstrap_servers}"  # parsed: no password is left
+            f"bootstrap_servers={self.bootstrap_servers}"  # parsed, hence without passwords
         )
         return f"ProducerConfig({', '.join(shown.values())})"
 
@@ -255,7 +256,7 @@ def configured(
     settings: Mapping[str, object],
     **parameters: object,
 ) -> ProducerConfig:
-    """What a constructor is given: servers or dotted keys, and keywords; or a configuration that is complete.
+    """Return the configuration for a constructor's arguments: servers or dotted keys with keywords, or a config.
 
     Args:
         servers: Its first argument.
@@ -263,13 +264,13 @@ def configured(
         **parameters: Keywords that are parameters of the constructor; None was not given.
 
     Raises:
-        ConfigError: As `ProducerConfig.from_mapping()`.
-        TypeError: A configuration was given with settings beside it.
+        ConfigError: If `ProducerConfig.from_mapping()` raises it.
+        TypeError: If a ProducerConfig and further settings were passed.
     """
     settings = {**settings, **{name: given for name, given in parameters.items() if given is not None}}
     if isinstance(servers, ProducerConfig):
         if settings:
-            raise TypeError("a ProducerConfig is complete: give the settings to its constructor instead")
+            raise TypeError("a ProducerConfig is complete: pass the settings to its constructor instead")
         return servers
     merged: dict[str, object] = {}
     if isinstance(servers, Mapping):
@@ -281,7 +282,7 @@ def configured(
 
 
 def dotted_keys(keywords: Mapping[str, object]) -> dict[str, object]:
-    """Keyword arguments under their dotted keys, values untouched.
+    """Return keyword arguments under their dotted keys, with unchanged values.
 
     Args:
         keywords: `{"linger_ms": 5}`.
@@ -290,7 +291,7 @@ def dotted_keys(keywords: Mapping[str, object]) -> dict[str, object]:
         `{"linger.ms": 5}`.
 
     Raises:
-        ConfigError: There is no such key; `suggestion` is spelled as a keyword.
+        ConfigError: If there is no such key; `suggestion` is spelled as a keyword.
     """
     settings: dict[str, object] = {}
     for keyword, value in keywords.items():
@@ -301,10 +302,10 @@ def dotted_keys(keywords: Mapping[str, object]) -> dict[str, object]:
 
 
 def _settle(values: dict[str, Any], given: Collection[str]) -> None:
-    """Kafka's rules for settings that depend on each other; `values` are parsed and not yet in seconds."""
-    # Where it is asked for, acks or retries at odds with it are an error of the table.
+    """Apply Kafka's rules for settings that depend on each other; `values` are parsed and not yet in seconds."""
+    # If it is explicitly enabled, contradictory acks or retries are an error of the table.
     values["enable.idempotence"] &= values["acks"] == -1 and values["retries"] > 0
-    # Java counts in int; a longer linger is as good as no limit.
+    # Java uses an int; a longer linger has the same effect as no limit.
     linger = values["linger.ms"] = min(values["linger.ms"], INT_MAX)
     timeout, request_timeout = values["delivery.timeout.ms"], values["request.timeout.ms"]
     least = min(linger + request_timeout, INT_MAX)
@@ -322,14 +323,14 @@ def _settle(values: dict[str, Any], given: Collection[str]) -> None:
         "socket.connection.setup.timeout",
         "sasl.login.retry.backoff",
     ):
-        # Where it is set above its bound, it is the bound from the start, as in Java.
+        # If it is above its bound, it is the bound from the start, as in Java.
         values[f"{wait}.ms"] = min(values[f"{wait}.ms"], values[f"{wait}.max.ms"])
-    if values["ssl.protocol"] == "TLSv1.2":  # no newer one, as in Java
+    if values["ssl.protocol"] == "TLSv1.2":  # no newer version, as in Java
         values["ssl.enabled.protocols"] = ("TLSv1.2",)
     _check_protocols(values)
     values["batch.size"] = max(1, values["batch.size"])
     if values["buffer.memory"] < values["batch.size"]:
-        # Java starts and then fails every record: each takes a buffer of batch.size first.
+        # Java starts and then fails every record, because each first takes a buffer of batch.size.
         raise ConfigError(
             f"buffer.memory={values['buffer.memory']} is less than batch.size={values['batch.size']}: no "
             "record could ever be sent. Raise buffer.memory or lower batch.size."
@@ -337,13 +338,13 @@ def _settle(values: dict[str, Any], given: Collection[str]) -> None:
 
 
 def _check_protocols(values: Mapping[str, Any]) -> None:
-    """What an address asks for is what is spoken; Java ignores it."""
+    """Check that an address does not name another protocol; Java ignores it."""
     protocol = values["security.protocol"]
     for server in values["bootstrap.servers"]:
         if server.protocol not in ("", protocol):
             raise ConfigError(
-                f"bootstrap.servers names {server.protocol}://{server.host}:{server.port}, and security.protocol "
-                f"is {protocol}: set security.protocol={server.protocol}, or leave {server.protocol}:// out.",
+                f"bootstrap.servers names {server.protocol}://{server.host}:{server.port}, but security.protocol "
+                f"is {protocol}: set security.protocol={server.protocol}, or remove {server.protocol}://.",
                 key="bootstrap.servers",
             )
 

@@ -1,11 +1,11 @@
-r"""Reads a `.properties` file as Java does (`java.util.Properties.load` from a stream), and writes one's text.
+r"""Reads a `.properties` file as Java does (`java.util.Properties.load` from a stream), and writes its text.
 
-Called by `Producer` and the CLI; the values come back as strings, for `ProducerConfig.from_mapping`.
+Used by `Producer` and the CLI; the values are strings, for `ProducerConfig.from_mapping`.
 
 Invariants:
-1. A file means here what it means to Kafka's own tools, so the encoding is ISO-8859-1 with `\uXXXX` for the
-   rest, and of a key that comes twice the last one counts.
-2. Any bytes give a dict or a `ConfigError` that names the file (and the line, where there is one).
+1. A file has the same meaning as for Kafka's own tools: the encoding is ISO-8859-1 with `\uXXXX` for other
+   characters, and the last occurrence of a key counts.
+2. Any bytes give a dict, or a `ConfigError` that names the file (and the line, if there is one).
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from aioproduce.errors import ConfigError
 
 _NATURAL_LINE: Final = re.compile(r"\r\n|\r|\n")
 _WHITE: Final = " \t\f"
-# The key goes up to the first separator that no backslash escapes: "=" or ":" with white space around it, or
-# white space alone.
+# The key ends at the first unescaped separator: "=" or ":" with white space around it, or white space alone.
 _PAIR: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(?:u(.{0,4})|(.)|$)", re.DOTALL)
 _HEX: Final = re.compile(r"[0-9A-Fa-f]{4}")
@@ -34,17 +33,17 @@ _ESCAPES: Final = str.maketrans(
 
 
 def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    r"""The keys and values of a Java `.properties` file.
+    r"""Return the keys and values of a Java `.properties` file.
 
     Args:
         path: The file.
 
     Returns:
-        Every value as a string, which knows its line; `ProducerConfig.from_mapping` checks them, and names file and
-        line of what it refuses.
+        All values as strings that know their line; `ProducerConfig.from_mapping` checks them, and its errors name
+        the file and the line.
 
     Raises:
-        ConfigError: The file cannot be read, or has a broken `\uXXXX`.
+        ConfigError: If the file cannot be read, or has an invalid `\uXXXX`.
 
     Example:
         >>> config = ProducerConfig.from_mapping(load_properties("producer.properties"))
@@ -57,21 +56,21 @@ def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     properties: dict[str, str] = {}
     for number, line in _logical_lines(content.decode("latin-1")):
         match = _PAIR.fullmatch(line)
-        assert match is not None  # both groups may be empty, and the last one takes all that is left
+        assert match is not None  # both groups may be empty, and the last one matches the rest
         origin = f"{os.fspath(path)!r}, line {number}"
         try:
             properties[_unescape(match[1])] = Originated(_unescape(match[2]), origin)
         except ValueError as error:
-            # Without the text: it may be a password.
+            # Without the text, which may be a password.
             raise ConfigError(f"{origin}: {error}") from None
     return properties
 
 
 def properties_text(settings: Mapping[str, str]) -> str:
-    r"""Settings as the text of a `.properties` file, ASCII: a line each.
+    r"""Return settings as the ASCII text of a `.properties` file, one per line.
 
     Args:
-        settings: Dotted key -> value, any text.
+        settings: Dotted key -> value, which may be any text.
 
     Example:
         >>> properties_text({"sasl.username": "José", "ssl.truststore.certificates": "one\ntwo"})
@@ -83,21 +82,21 @@ def properties_text(settings: Mapping[str, str]) -> str:
 def _escape(value: str) -> str:
     text = value.translate(_ESCAPES)
     if text.startswith(" "):
-        text = "\\" + text  # else it is white space behind the separator
+        text = "\\" + text  # else it is white space after the separator
     return _NOT_ASCII.sub(_units, text)
 
 
 def _units(match: re.Match[str]) -> str:
-    r"""A character as Java has it: `\uXXXX`, or two of them."""
+    r"""Return a character in Java's form: `\uXXXX`, or two of them."""
     digits = match[0].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{digits[start : start + 4]}" for start in range(0, len(digits), 4))
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and blank ones, continued lines joined; each with its first line's number."""
+    """Yield logical lines, without comments and blank lines, each with its first line's number."""
     lines = _NATURAL_LINE.split(text)
     if not lines[-1]:
-        lines.pop()  # what follows the last line's end is no line
+        lines.pop()  # the text after the last line end is not a line
     parts: list[str] = []  # of the logical line so far
     start = 0
     is_open = False
@@ -105,7 +104,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         line = natural.lstrip(_WHITE)
         if not parts:
             if not line or line[0] in "#!":
-                is_open = False  # a backslash all alone continues nothing
+                is_open = False  # a lone backslash does not continue a line
                 continue
             start = number
         is_open = _is_continued(line)
@@ -114,13 +113,13 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             parts = []
         elif len(line) > 1:
             parts.append(line[:-1])
-    # Java takes a last backslash all alone for an empty pair, unless CR and LF follow it.
+    # Java reads a final lone backslash as an empty pair, unless CR and LF follow it.
     if is_open and (parts or not text.endswith("\\\r\n")):
         yield start, "".join(parts)
 
 
 def _is_continued(line: str) -> bool:
-    """Whether the line ends in a backslash that no other one escapes."""
+    """Return whether the line ends in an unescaped backslash."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

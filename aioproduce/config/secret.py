@@ -1,11 +1,11 @@
-"""A text that nobody sees: a password, a key, a token.
+"""A hidden text: a password, a key, a token.
 
-Made by the kinds of the configuration table for every key that holds one, and by whoever has fetched one. What is
-behind it is seen by `reveal()` alone, which is called where it is used and not held in a variable.
+Created by the kinds of the configuration table for every secret key, and by code that fetches secrets. Only
+`reveal()` returns the text. Call it where the text is used, and do not store the result in a variable.
 
-What was given to a call is kept out of the tracebacks of its errors by `hides_arguments`. Who logs tracebacks with
-local variables (Sentry, rich, `cgitb`) would see passwords there which stand nowhere in the user's own code: they
-came from the environment or from a vault.
+`hides_arguments` keeps the arguments of a call out of the tracebacks of its errors. Tools that log tracebacks with
+local variables (Sentry, rich, `cgitb`) would otherwise show passwords that are not even in the user's own code:
+they came from the environment or from a vault.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _HIDDEN: Final = "<hidden>"
 
 @final
 class Secret:
-    """A text whose repr, str and format show nothing, and which is never pickled.
+    """A text that its repr, str and format hide, and that cannot be pickled.
 
     Args:
-        text: What is to be hidden.
+        text: The text to hide.
 
     Example:
         >>> password = Secret("letmein")
@@ -42,7 +42,7 @@ class Secret:
         self.__text = text
 
     def reveal(self) -> str:
-        """The text itself. Use it in the expression that needs it: a local variable is in tracebacks."""
+        """Return the text. Use it in the expression that needs it: local variables appear in tracebacks."""
         return self.__text
 
     def __bool__(self) -> bool:
@@ -73,23 +73,23 @@ class Secret:
 
     def __reduce_ex__(self, _: object) -> NoReturn:
         raise TypeError(
-            "a secret is not pickled: hand the settings over where the producer is made, and not the object"
+            "a secret cannot be pickled: pass the settings to the process that creates the producer, not the object"
         )
 
     def __setattr__(self, name: str, value: object) -> None:
         if name != "_Secret__text" or hasattr(self, name):
-            raise AttributeError("a secret does not change")
+            raise AttributeError("a secret cannot be changed")
         object.__setattr__(self, name, value)
 
 
 def hides_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """A function whose errors show neither its arguments nor what it made of them.
+    """Return a function whose errors show neither its arguments nor values derived from them.
 
-    A `ProducerError`, `TypeError` or `ValueError` is about these arguments, and leaves without the frames: message,
-    cause and attributes are as they were. Any other error is a bug, and keeps its frames.
+    A `ProducerError`, `TypeError` or `ValueError` is about these arguments, and is raised without the frames;
+    message, cause and attributes are unchanged. Any other error is a bug, and keeps its frames.
 
     Args:
-        function: One that is given settings.
+        function: A function that receives settings.
 
     Example:
         >>> @hides_arguments
@@ -102,7 +102,7 @@ def hides_arguments(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except (ProducerError, TypeError, ValueError) as error:
             told = error.with_traceback(None)
-            if told.__suppress_context__:  # raised `from None`, by a frame that has the value
+            if told.__suppress_context__:  # raised `from None`, by a frame that holds the value
                 told.__context__ = None
         del args, kwargs
         raise told

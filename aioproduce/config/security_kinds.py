@@ -1,10 +1,10 @@
-"""The kinds of values that the keys of security take: secrets, classes of Java's that have a meaning here, URLs.
+"""The kinds of values of security keys: secrets, supported Java classes, URLs.
 
-Called by `security_table`.
+Used by `security_table`.
 
 Invariants:
-1. A secret is a `Secret` from here on. Its white space is its own: nothing is stripped.
-2. No message holds what was given where that may be a secret.
+1. A secret is a `Secret` from here on. Its white space is kept.
+2. Messages do not contain a value that may be a secret.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _OLD_TLS_VERSIONS: Final = frozenset({"SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"}
 
 @final
 class Hidden(Kind):
-    """A text that nobody sees, or None; what is parsed is a `Secret`.
+    """A hidden text, or None; the parsed value is a `Secret`.
 
     Args:
-        allowed: What it is, in words.
-        can_be_empty: Whether the empty text is one, as for the password of a store.
-        keeps_blanks: Whether blanks around a str belong to it. Java drops them from its own keys, and a file of its
-            must mean the same here. A `Secret` is always taken as it is.
+        allowed: A description of it.
+        can_be_empty: Whether it may be empty, as the password of a store may.
+        keeps_blanks: Whether to keep white space around a str. Java drops it from its own keys, and its files must
+            have the same meaning here. A `Secret` is always kept unchanged.
     """
 
     def __init__(self, allowed: str, *, can_be_empty: bool = False, keeps_blanks: bool = False) -> None:
@@ -64,14 +64,14 @@ def _is_utf8(secret: Secret) -> bool:
 
 @final
 class JavaClass(Kind):
-    """The name of a class of Java's of which the meaning is known here, or None where that is the default.
+    """The name of a supported Java class, or None if that is the default.
 
-    What is parsed is the name without its package.
+    The parsed value is the name without its package.
 
     Args:
         names: The names, with packages.
-        instead: What to use in Python where another class is named.
-        is_optional: Whether None is taken.
+        instead: What to use in Python instead of another class.
+        is_optional: Whether None is accepted.
     """
 
     def __init__(self, names: Iterable[str], instead: str, *, is_optional: bool = True) -> None:
@@ -86,7 +86,7 @@ class JavaClass(Kind):
             return None
         if isinstance(value, str) and value.strip() in self._simple:
             return self._simple[value.strip()]
-        raise WrongValueError(f"is not a class whose meaning is known here; {self._instead}")
+        raise WrongValueError(f"is not a supported class; {self._instead}")
 
 
 def _tls_versions(value: object) -> tuple[str, ...]:
@@ -94,17 +94,17 @@ def _tls_versions(value: object) -> tuple[str, ...]:
     for item in items:
         if item not in _TLS_VERSIONS and item not in _OLD_TLS_VERSIONS:
             raise WrongValueError("is not a version of TLS", item)
-    # What Java's own security properties switch off in any case is left out here as there.
+    # Versions that Java's own security properties always disable are left out here, too.
     versions = tuple(dict.fromkeys(item for item in items if item in _TLS_VERSIONS))
     if not versions:
-        raise WrongValueError("names no version that is still safe")
+        raise WrongValueError("does not name a version that is still safe")
     return versions
 
 
 TLS_VERSIONS: Final = Kind(
-    "list", "TLSv1.2, TLSv1.3 or both (older ones beside them are left out)", _tls_versions, ITEMS.annotation
+    "list", "TLSv1.2, TLSv1.3 or both (older ones are ignored)", _tls_versions, ITEMS.annotation
 )
-"""Versions of TLS, without those that nobody should speak any more."""
+"""Versions of TLS, without the insecure ones."""
 
 
 _url_text: Final = optional_text("a URL")
@@ -128,7 +128,7 @@ def _url(value: object) -> str | None:
 
 
 def _without_user(text: str) -> str:
-    """Without what stands before the last `@`, which may be a password."""
+    """Return the text without everything before the last `@`, which may be a password."""
     _, found, rest = text.rpartition("@")
     return f"...@{rest}" if found else text
 
@@ -139,7 +139,7 @@ URL: Final = Kind(
     _url,
     "str | None",
 )
-"""Where tokens come from."""
+"""The URL of a token endpoint or of a token file."""
 
 
 def _proxy(value: object) -> str | None:
@@ -150,7 +150,9 @@ def _proxy(value: object) -> str | None:
     try:
         parts = urlsplit(text)
         if "@" in parts.netloc:
-            why = "has a name or a password in it, which would be seen in errors: use a proxy that asks for none"
+            why = (
+                "has a name or a password in it, which would appear in errors: use a proxy without a password"
+            )
         elif parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
             why = "is not an http URL with a host"
         elif parts.path not in ("", "/") or parts.query or parts.fragment:
@@ -163,9 +165,9 @@ def _proxy(value: object) -> str | None:
 
 
 PROXY: Final = Kind(
-    "str", "the http or https URL of a proxy that asks for no password, or None", _proxy, "str | None"
+    "str", "the http or https URL of a proxy without a password, or None", _proxy, "str | None"
 )
-"""What the token endpoint is asked through."""
+"""The proxy for the token endpoint."""
 
 
 def _extensions(value: object) -> dict[str, str]:
@@ -182,12 +184,12 @@ def _extensions(value: object) -> dict[str, str]:
         raise WrongValueError(f"({type(value).__name__}) is not a dict")
     for name, text in found.items():
         if not isinstance(name, str) or not isinstance(text, str):
-            raise WrongValueError("holds what is not a str")
-        # RFC 7628, 3.1, and `auth` is what the token itself is sent as.
+            raise WrongValueError("contains a value that is not a str")
+        # RFC 7628, 3.1; the token itself is sent as `auth`.
         if not name.isascii() or not name.isalpha() or name == "auth":
-            raise WrongValueError("holds a name that is not of letters, or is `auth`")
+            raise WrongValueError("contains a name with other characters than letters, or `auth`")
         if not text or not all(" " <= letter <= "~" or letter in "\t\r\n" for letter in text):
-            raise WrongValueError("holds a value that is empty or not printable ASCII")
+            raise WrongValueError("contains a value that is empty or not printable ASCII")
     return found
 
 
@@ -198,7 +200,7 @@ EXTENSIONS: Final = Kind(
 
 
 def _ssl_context(value: object) -> Any:
-    # Not by its class: who has no TLS need not import `ssl`, and `truststore` has a class of its own.
+    # Not by its class: without TLS there is no need to import `ssl`, and `truststore` has a class of its own.
     if value is not None and not callable(getattr(value, "wrap_bio", None)):
         raise WrongValueError(f"({type(value).__name__}) is not an SSLContext")
     return value
@@ -212,11 +214,11 @@ def _token_provider(value: object) -> object:
 
 TOKEN_PROVIDER: Final = Kind(
     "callable",
-    "a callable that gives a token, async or not, an object whose token() does, or None",
+    "a callable that returns a token, async or not, an object whose token() does, or None",
     _token_provider,
     "TokenProvider | None",
 )
-"""Where the user's own tokens come from."""
+"""The user's own source of tokens."""
 
 SSL_CONTEXT: Final = Kind("object", "an `ssl.SSLContext`, or None", _ssl_context, "ssl.SSLContext | None")
 """The user's own context."""
@@ -224,4 +226,4 @@ SSL_CONTEXT: Final = Kind("object", "an `ssl.SSLContext`, or None", _ssl_context
 HOST_CHECK: Final = Choice(
     {"https": "https", "": ""}, is_any_case=True, allowed='https, or "" (empty): host names are not checked'
 )
-"""How a certificate is compared with the host's name."""
+"""The check of a certificate against the host's name."""

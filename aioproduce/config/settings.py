@@ -27,19 +27,20 @@ class PlainSettings(TypedDict, total=False):
     """
 
     client_dns_lookup: Literal["use_all_dns_ips"]
-    """Every address that a broker's name resolves to is tried, one after the other.
+    """All addresses of a broker's name are tried in turn.
 
     Accepts only use_all_dns_ips. Default: `use_all_dns_ips`.
     """
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-    """How to talk to brokers: encrypted (`SSL`), with a login (`SASL_PLAINTEXT`), both (`SASL_SSL`), or neither.
+    """How to connect to brokers: encrypted (`SSL`), with a login (`SASL_PLAINTEXT`), both (`SASL_SSL`), or
+    neither.
 
     Accepts one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL. Default: `PLAINTEXT`.
     """
 
     metadata_max_age_ms: int
-    """Metadata older than this is asked for again.
+    """Metadata older than this is requested again.
 
     Accepts 0 to 9223372036854775807 whole milliseconds. Default: `300000`.
     """
@@ -51,13 +52,13 @@ class PlainSettings(TypedDict, total=False):
     """
 
     metadata_recovery_strategy: Literal["rebootstrap", "none"]
-    """With no known broker reachable: `rebootstrap` starts again from bootstrap.servers (KIP-899).
+    """If no known broker is reachable: `rebootstrap` starts again from bootstrap.servers (KIP-899).
 
     Accepts one of rebootstrap, none. Default: `rebootstrap`.
     """
 
     metadata_recovery_rebootstrap_trigger_ms: int
-    """So long without any metadata leads to a re-bootstrap too (KIP-1102).
+    """This long without any metadata also leads to a re-bootstrap (KIP-1102).
 
     Accepts 0 to 9223372036854775807 whole milliseconds. Default: `300000`.
     """
@@ -66,7 +67,7 @@ class PlainSettings(TypedDict, total=False):
         "uniform_sticky", "sticky", "sticky_ignoring_keys", "round_robin", "random", "murmur2",
         "murmur2_random", "consistent", "consistent_random", "fnv1a", "fnv1a_random",
     ] | ChoosesPartition | None
-    """Who chooses the partition of a record that names none: a name of partitioners, or an object of one's own.
+    """The partition choice for records that do not name a partition: a name of partitioners, or a custom object.
 
     Accepts one of uniform_sticky, sticky, sticky_ignoring_keys, round_robin, random, murmur2, murmur2_random,
     consistent, consistent_random, fnv1a, fnv1a_random, the name of a partitioner class of Kafka's, or an
@@ -74,37 +75,38 @@ class PlainSettings(TypedDict, total=False):
     """
 
     partitioner_ignore_keys: bool
-    """Choose partitions as if records had no key; of no effect on a partitioner of one's own.
+    """Choose partitions as if records had no key; no effect on a custom partitioner.
 
     Accepts true or false. Default: `false`.
     """
 
     partitioner_adaptive_partitioning_enable: bool
-    """Of `uniform_sticky`: fewer keyless records for partitions for which more batches wait (KIP-794).
+    """For `uniform_sticky`: fewer keyless records for partitions with more waiting batches (KIP-794).
 
     Accepts true or false. Default: `true`.
     """
 
     partitioner_availability_timeout_ms: int
-    """Of `uniform_sticky`, if adaptive: none for brokers that kept a batch waiting so long; 0 leaves none out.
+    """For adaptive `uniform_sticky`: no records for brokers that a batch has waited for this long; 0 excludes no
+    broker.
 
     Accepts 0 to 9223372036854775807 whole milliseconds. Default: `0`.
     """
 
     batch_size: int
-    """A partition's batch is full at this size; 0 sends records one by one, as 1 does.
+    """A partition's batch is full at this size; 0 sends records one by one, as does 1.
 
     Accepts 0 to 2147483647 bytes. Default: `16384`.
     """
 
     linger_ms: int
-    """How long a batch that is not full waits for more records.
+    """How long an incomplete batch waits for more records.
 
     Accepts 0 to 9223372036854775807 whole milliseconds. Default: `5`.
     """
 
     buffer_memory: int
-    """Bound on the bytes of records accepted and not yet acknowledged; at least batch.size.
+    """Maximum bytes of accepted and unacknowledged records; at least batch.size.
 
     Accepts 0 to 9223372036854775807 bytes. Default: `33554432`.
     """
@@ -116,7 +118,7 @@ class PlainSettings(TypedDict, total=False):
     """
 
     max_request_size: int
-    """Bound on a request, and so on a record before compression.
+    """Maximum size of a request, and so of a record before compression.
 
     Accepts 0 to 2147483647 bytes. Default: `1048576`.
     """
@@ -146,35 +148,35 @@ class PlainSettings(TypedDict, total=False):
     """
 
     acks: Literal["all", -1, 0, 1]
-    """Who must have a record before it counts as acknowledged: all in-sync replicas (`all`, -1), the leader (1),
-    or nobody (0: no offset, no retries). Anything but `all` turns default idempotence off.
+    """Which replicas must have a record before it counts as acknowledged: all in-sync replicas (`all`, -1), the
+    leader (1), or none (0: no offset, no retries). Other values than `all` turn default idempotence off.
 
     Accepts one of all, -1, 0, 1. Default: `all`.
     """
 
     enable_idempotence: bool
-    """Retries neither duplicate nor reorder. Needs acks=all, retries > 0 and at most 5 in flight; where it is
-    not set, acks or retries at odds with it turn it off.
+    """Retries neither duplicate nor reorder. Needs acks=all, retries > 0 and at most 5 in flight; if it is not
+    set, contradictory acks or retries turn it off.
 
     Accepts true or false. Default: `true`.
     """
 
     max_in_flight_requests_per_connection: int
-    """Unanswered requests per broker. Above 5 set enable.idempotence=false, and above 1 a retry may then reorder
-    records.
+    """Unanswered requests per broker. Values above 5 need enable.idempotence=false; above 1, a retry may then
+    reorder records.
 
     Accepts 1 to 2147483647. Default: `5`.
     """
 
     retries: int
-    """How often a batch is sent again; better left alone and bounded by delivery.timeout.ms.
+    """How often a batch is retried; delivery.timeout.ms is usually the better bound.
 
     Accepts 0 to 2147483647. Default: `2147483647`.
     """
 
     delivery_timeout_ms: int
-    """An accepted record is acknowledged or failed by then. At least linger.ms + request.timeout.ms; raised to
-    that where it is not set.
+    """The time within which an accepted record is acknowledged or fails. At least linger.ms +
+    request.timeout.ms; raised to that if it is not set.
 
     Accepts 0 to 2147483647 whole milliseconds. Default: `120000`.
     """
@@ -192,7 +194,7 @@ class PlainSettings(TypedDict, total=False):
     """
 
     retry_backoff_max_ms: int
-    """Bound on that wait, the first one too.
+    """Maximum of that wait, including the first one.
 
     Accepts 0 to 9223372036854775807 whole milliseconds. Default: `1000`.
     """
@@ -204,25 +206,25 @@ class PlainSettings(TypedDict, total=False):
     """
 
     reconnect_backoff_max_ms: int
-    """Bound on that wait, the first one too. Where only reconnect.backoff.ms is set, this is equal to it.
+    """Maximum of that wait, including the first one. If only reconnect.backoff.ms is set, this equals it.
 
     Accepts 0 to 9223372036854775807 whole milliseconds. Default: `1000`.
     """
 
     socket_connection_setup_timeout_ms: int
-    """How long a connection may take to be made; doubles with each failure, 20 % jitter.
+    """How long opening a connection may take; doubles with each failure, 20 % jitter.
 
     Accepts 1 to 9223372036854775807 whole milliseconds. Default: `10000`.
     """
 
     socket_connection_setup_timeout_max_ms: int
-    """Bound on that time, the first one too.
+    """Maximum of that time, including the first one.
 
     Accepts 1 to 9223372036854775807 whole milliseconds. Default: `30000`.
     """
 
     connections_max_idle_ms: int
-    """A connection unused for this long is closed.
+    """A connection that is idle for this long is closed.
 
     Accepts -1 to 9223372036854775807 whole milliseconds (-1: no limit). Default: `540000`.
     """
@@ -240,27 +242,26 @@ class PlainSettings(TypedDict, total=False):
     """
 
     transaction_timeout_ms: int
-    """How long a transaction may be open before its coordinator aborts it; of no effect without
-    transactional.id.
+    """How long a transaction may be open before its coordinator aborts it; no effect without transactional.id.
 
     Accepts 1 to 2147483647 whole milliseconds. Default: `60000`.
     """
 
     transactional_id: str | None
-    """The name under which this producer's transactions go on over restarts. One producer at a time has it: a
-    later one takes over. It needs enable.idempotence and acks=all.
+    """The name under which this producer's transactions continue after a restart. Only one producer uses it at a
+    time: a later one takes over. It needs enable.idempotence and acks=all.
 
     Accepts a name, or None. Default: none.
     """
 
     partitioner_rack_aware: bool
-    """Keyless records go to leaders in the producer's own rack, `client.rack`, while there are any (KIP-1123).
+    """Keyless records go to leaders in the producer's own rack, `client.rack`, if there are any (KIP-1123).
 
     Accepts true or false. Default: `false`.
     """
 
     client_rack: str
-    """The rack, or zone, that this producer is in, as in the brokers' `broker.rack`.
+    """The rack, or zone, of this producer, in the terms of the brokers' `broker.rack`.
 
     Accepts a str of at most 32767 bytes in UTF-8. Default: empty.
     """
@@ -275,30 +276,30 @@ class PlainSettings(TypedDict, total=False):
     on_delivery_error: Callable[[DeliveryError], object] | None
     """Called with the error of a failed delivery that nobody awaits.
 
-    Accepts a callable that is given the error (not async), or None. Default: none: counted and logged.
+    Accepts a callable that receives the error (not async), or None. Default: none: counted and logged.
     """
 
     enable_metrics_push: bool
-    """Push metrics to the cluster where it asks for them (KIP-714); needs `aioproduce[telemetry]`.
+    """Push metrics to clusters that request them (KIP-714); needs `aioproduce[telemetry]`.
 
     Accepts true or false. Default: `true`.
     """
 
     metrics_num_samples: int
-    """How many sample windows rates, averages and maxima are over.
+    """Number of sample windows of rates, averages and maxima.
 
     Accepts 1 to 2147483647. Default: `2`.
     """
 
     metrics_sample_window_ms: int
-    """How long a sample window takes in; 0 is taken for 1.
+    """Length of a sample window; 0 means 1.
 
     Accepts 0 to 9223372036854775807 whole milliseconds. Default: `30000`.
     """
 
     ssl_truststore_location: str | None
-    """Certificates of the authorities that brokers are trusted by, in PEM or PKCS12; without any, those of the
-    system. Read anew for new connections.
+    """Certificates of the authorities that sign the brokers' certificates, in PEM or PKCS12; by default, those
+    of the system. Reloaded for new connections.
 
     Accepts the path of a file. Default: none.
     """
@@ -316,15 +317,15 @@ class PlainSettings(TypedDict, total=False):
     """
 
     ssl_truststore_type: Literal["JKS", "PKCS12", "PEM"]
-    """Taken as Java's files have it, and not relied upon: whether a store is PEM or PKCS12 is told by its
-    content. A true JKS store is refused when it is read, with the command that converts it.
+    """Accepted for Java's files, but the content decides whether a store is PEM or PKCS12. An actual JKS store
+    is refused when it is read, with the command that converts it.
 
     Accepts one of JKS, PKCS12, PEM. Default: `JKS`.
     """
 
     ssl_keystore_location: str | None
     """This client's certificate, with its chain and its key, in one PEM file or a PKCS12 store: for clusters
-    that ask for one (mutual TLS). Read anew for new connections.
+    that require one (mutual TLS). Reloaded for new connections.
 
     Accepts the path of a file. Default: none.
     """
@@ -348,8 +349,8 @@ class PlainSettings(TypedDict, total=False):
     """
 
     ssl_keystore_type: Literal["JKS", "PKCS12", "PEM"]
-    """Taken as Java's files have it, and not relied upon: whether a store is PEM or PKCS12 is told by its
-    content. A true JKS store is refused when it is read, with the command that converts it.
+    """Accepted for Java's files, but the content decides whether a store is PEM or PKCS12. An actual JKS store
+    is refused when it is read, with the command that converts it.
 
     Accepts one of JKS, PKCS12, PEM. Default: `JKS`.
     """
@@ -361,32 +362,32 @@ class PlainSettings(TypedDict, total=False):
     """
 
     ssl_endpoint_identification_algorithm: Literal["https", ""]
-    """Whether the broker's certificate must name the host that was connected to. Off, anybody with a certificate
-    of that authority can be the broker.
+    """Whether the broker's certificate must name the host of the connection. If not, anybody with a certificate
+    of that authority can pose as the broker.
 
     Accepts https, or "" (empty): host names are not checked. Default: `https`.
     """
 
     ssl_enabled_protocols: str | list[str] | tuple[str, ...]
-    """Versions of TLS that may be spoken.
+    """Allowed versions of TLS.
 
-    Accepts TLSv1.2, TLSv1.3 or both (older ones beside them are left out). Default: `TLSv1.2,TLSv1.3`.
+    Accepts TLSv1.2, TLSv1.3 or both (older ones are ignored). Default: `TLSv1.2,TLSv1.3`.
     """
 
     ssl_protocol: Literal["TLSv1.3", "TLSv1.2", "TLS"]
-    """`TLSv1.2`: no newer version, whatever ssl.enabled.protocols says; the others change nothing.
+    """`TLSv1.2`: no newer version, whatever ssl.enabled.protocols says; the others have no effect.
 
     Accepts one of TLSv1.3, TLSv1.2, TLS. Default: `TLSv1.3`.
     """
 
     ssl_cipher_suites: str | list[str] | tuple[str, ...]
-    """Cipher suites, by their names in Java or OpenSSL.
+    """Cipher suites, with their names in Java or OpenSSL.
 
     Accepts a list of str, or one str with commas. Default: OpenSSL's own.
     """
 
     ssl_context: ssl.SSLContext | None
-    """A context of one's own, instead of all stores and versions here.
+    """A custom SSLContext, instead of all stores and versions above.
 
     Accepts an `ssl.SSLContext`, or None. Default: none.
     """
@@ -398,25 +399,25 @@ class PlainSettings(TypedDict, total=False):
     """
 
     sasl_username: str | None
-    """The name, for PLAIN and SCRAM.
+    """The user name, for PLAIN and SCRAM.
 
     Accepts text. Default: none.
     """
 
     sasl_password: str | Secret | None
-    """Its password.
+    """The user's password.
 
     Accepts a password, as a str or a `Secret`, or None. Default: none.
     """
 
     sasl_credentials_provider: CredentialsProvider | None
-    """Asked for both before a login, where passwords change.
+    """Called for both before a login, if passwords change.
 
-    Accepts a callable that gives (username, password), or None. Default: none.
+    Accepts a callable that returns (username, password), or None. Default: none.
     """
 
     sasl_jaas_config: str | Secret | None
-    """The login as Java has it: PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule, Krb5LoginModule,
+    """The login in Java's form: PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule, Krb5LoginModule,
     IAMLoginModule (MSK).
 
     Accepts a login module of JAAS with its options, as a str or a `Secret`, or None. Default: none.
@@ -425,7 +426,7 @@ class PlainSettings(TypedDict, total=False):
     sasl_client_callback_handler_class: Literal[
         "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
     ] | None
-    """Taken as MSK's files have it; of no effect beside sasl.mechanism=AWS_MSK_IAM.
+    """Accepted for MSK's files; only has an effect with sasl.mechanism=AWS_MSK_IAM.
 
     Accepts None or software.amazon.msk.auth.iam.IAMClientCallbackHandler. Default: none.
     """
@@ -434,7 +435,7 @@ class PlainSettings(TypedDict, total=False):
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
         "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
     ] | None
-    """Taken as Java's files have it: where a token comes from is said by sasl.oauthbearer.*.
+    """Accepted for Java's files; sasl.oauthbearer.* select the source of tokens.
 
     Accepts None or org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler,
     org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler. Default: none.
@@ -443,55 +444,56 @@ class PlainSettings(TypedDict, total=False):
     sasl_login_connect_timeout_ms: int | None
     """How long connecting to a token endpoint may take.
 
-    Accepts 1 to 2147483647 whole milliseconds. Default: a bound of its own.
+    Accepts 1 to 2147483647 whole milliseconds. Default: none of its own.
     """
 
     sasl_login_read_timeout_ms: int | None
-    """How long the answer of a token endpoint may take.
+    """How long a token endpoint may take to answer.
 
     Accepts 1 to 2147483647 whole milliseconds. Default: a bound of its own.
     """
 
     sasl_login_retry_backoff_ms: int
-    """Wait before a token is asked for again; doubles with each failure.
+    """Wait before a token is requested again; doubles with each failure.
 
     Accepts 0 to 9223372036854775807 whole milliseconds. Default: `100`.
     """
 
     sasl_login_retry_backoff_max_ms: int
-    """Bound on that wait, the first one too.
+    """Maximum of that wait, including the first one.
 
     Accepts 0 to 9223372036854775807 whole milliseconds. Default: `10000`.
     """
 
     sasl_login_refresh_window_factor: float
-    """A token is fetched anew after this part of its lifetime.
+    """A token is fetched again after this fraction of its lifetime.
 
     Accepts 0.5 to 1.0. Default: `0.8`.
     """
 
     sasl_login_refresh_window_jitter: float
-    """Plus up to this part of it, by chance.
+    """Maximum random fraction that is added to it.
 
     Accepts 0.0 to 0.25. Default: `0.05`.
     """
 
     sasl_login_refresh_min_period_seconds: int
-    """Not earlier than this after it was fetched, if it lasts long enough.
+    """Minimum time after a token was fetched, if its lifetime is long enough.
 
     Accepts 0 to 900 seconds. Default: `60`.
     """
 
     sasl_login_refresh_buffer_seconds: int
-    """Nor in this last time of its life, if it lasts long enough.
+    """Minimum time before a token expires, if its lifetime is long enough.
 
     Accepts 0 to 3600 seconds. Default: `300`.
     """
 
     sasl_oauthbearer_token_provider: TokenProvider | None
-    """Asked for a token whenever one is needed.
+    """Called for a token whenever one is needed.
 
-    Accepts a callable that gives a token, async or not, an object whose token() does, or None. Default: none.
+    Accepts a callable that returns a token, async or not, an object whose token() does, or None. Default:
+    none.
     """
 
     sasl_oauthbearer_extensions: Mapping[str, str] | str | None
@@ -502,33 +504,33 @@ class PlainSettings(TypedDict, total=False):
     """
 
     sasl_oauthbearer_token_endpoint_url: str | None
-    """Where tokens are asked for.
+    """The URL of the token endpoint.
 
     Accepts an https URL; http only with sasl.oauthbearer.allow.http, file: only with FileJwtRetriever.
     Default: none.
     """
 
     sasl_oauthbearer_token_endpoint_ca_location: str | None
-    """Certificates, in PEM, of the authorities that the token endpoint is trusted by; without it, those of the
-    system.
+    """Certificates, in PEM, of the authorities that sign the token endpoint's certificate; by default, those of
+    the system.
 
     Accepts the path of a file. Default: none.
     """
 
     sasl_oauthbearer_token_endpoint_proxy: str | None
-    """A proxy to ask the token endpoint through. None of the environment is used.
+    """A proxy for the token endpoint. Proxies from the environment are ignored.
 
-    Accepts the http or https URL of a proxy that asks for no password, or None. Default: none.
+    Accepts the http or https URL of a proxy without a password, or None. Default: none.
     """
 
     sasl_oauthbearer_allow_http: bool
-    """Whether the token endpoint may be http: for trials, as it shows secret and token to the network.
+    """Whether the token endpoint may be http: for tests, because it shows secret and token to the network.
 
     Accepts true or false. Default: `false`.
     """
 
     sasl_oauthbearer_client_credentials_client_id: str | None
-    """The client, for the grant client_credentials.
+    """The client id, for the grant client_credentials.
 
     Accepts text. Default: none.
     """
@@ -540,13 +542,13 @@ class PlainSettings(TypedDict, total=False):
     """
 
     sasl_oauthbearer_scope: str | None
-    """The scope to ask for.
+    """The scope to request.
 
     Accepts text. Default: none.
     """
 
     sasl_oauthbearer_header_urlencode: bool
-    """Whether id and secret are URL-encoded in the header, as RFC 6749 has it and some endpoints want.
+    """Whether id and secret are URL-encoded in the header, as RFC 6749 requires and some endpoints expect.
 
     Accepts true or false. Default: `false`.
     """
@@ -557,7 +559,7 @@ class PlainSettings(TypedDict, total=False):
         "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever",
         "org.apache.kafka.common.security.oauthbearer.FileJwtRetriever",
     ]
-    """How a token is had: by client_credentials, by jwt-bearer (KIP-1139), or from a file.
+    """The source of tokens: client_credentials, jwt-bearer (KIP-1139), or a file.
 
     Accepts org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever,
     org.apache.kafka.common.security.oauthbearer.ClientCredentialsJwtRetriever,
@@ -571,7 +573,7 @@ class PlainSettings(TypedDict, total=False):
         "org.apache.kafka.common.security.oauthbearer.ClientJwtValidator",
         "org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator",
     ]
-    """Taken as Java's files have it; of no effect.
+    """Accepted for Java's files; has no effect.
 
     Accepts org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator,
     org.apache.kafka.common.security.oauthbearer.ClientJwtValidator,
@@ -586,19 +588,19 @@ class PlainSettings(TypedDict, total=False):
     """
 
     sasl_oauthbearer_sub_claim_name: str
-    """The claim of a token that holds whose it is.
+    """The claim of a token that holds the user's name.
 
     Accepts a str of at most 32767 bytes in UTF-8. Default: `sub`.
     """
 
     sasl_oauthbearer_assertion_file: str | None
-    """A signed JWT that another program keeps current, sent as the assertion (KIP-1139, KIP-1258).
+    """A file with a signed JWT that another program renews, sent as the assertion (KIP-1139, KIP-1258).
 
     Accepts the path of a file. Default: none.
     """
 
     sasl_oauthbearer_assertion_private_key_file: str | None
-    """The key, in PEM, that an assertion is signed with here.
+    """The private key, in PEM, for assertions that are signed here.
 
     Accepts the path of a file. Default: none.
     """
@@ -610,7 +612,7 @@ class PlainSettings(TypedDict, total=False):
     """
 
     sasl_oauthbearer_assertion_algorithm: Literal["RS256", "ES256"]
-    """What it is signed by.
+    """The signature algorithm of the assertion.
 
     Accepts one of RS256, ES256. Default: `RS256`.
     """
@@ -640,19 +642,19 @@ class PlainSettings(TypedDict, total=False):
     """
 
     sasl_oauthbearer_assertion_claim_exp_seconds: int
-    """How long it is of use.
+    """How long the assertion is valid.
 
     Accepts 0 to 86400 seconds. Default: `300`.
     """
 
     sasl_oauthbearer_assertion_claim_nbf_seconds: int
-    """How long before now it begins to be.
+    """How long before now its validity begins.
 
     Accepts 0 to 3600 seconds. Default: `60`.
     """
 
     sasl_oauthbearer_assertion_claim_jti_include: bool
-    """Whether each has an id of its own.
+    """Whether each assertion has its own id.
 
     Accepts true or false. Default: `false`.
     """
@@ -664,7 +666,7 @@ class PlainSettings(TypedDict, total=False):
     """
 
     sasl_kerberos_domain_name: str | None
-    """The host in the brokers' principal, where it is not the name that is connected to.
+    """The host in the brokers' principal, if it is not the host of the connection.
 
     Accepts text. Default: none.
     """
@@ -681,19 +683,19 @@ class ProducerSettings(PlainSettings, total=False):
     """
 
     key_serializer: Serializer | None
-    """Makes bytes of a record's key; without one a key must be bytes or None.
+    """Converts a record's key to bytes; without it, a key must be bytes or None.
 
     Accepts a callable from the object to bytes or None (not async), or None, or the name
     org.apache.kafka.common.serialization.ByteArraySerializer, or the name
-    org.apache.kafka.common.serialization.StringSerializer. Default: none: bytes as they are.
+    org.apache.kafka.common.serialization.StringSerializer. Default: none: bytes are sent unchanged.
     """
 
     value_serializer: Serializer | None
-    """Makes bytes of a record's value; without one a value must be bytes or None.
+    """Converts a record's value to bytes; without it, a value must be bytes or None.
 
     Accepts a callable from the object to bytes or None (not async), or None, or the name
     org.apache.kafka.common.serialization.ByteArraySerializer, or the name
-    org.apache.kafka.common.serialization.StringSerializer. Default: none: bytes as they are.
+    org.apache.kafka.common.serialization.StringSerializer. Default: none: bytes are sent unchanged.
     """
 
 
@@ -701,7 +703,7 @@ class ProducerKeywords(ProducerSettings, total=False):
     """All keys: also the one that producers take first."""
 
     bootstrap_servers: str | list[str] | tuple[str, ...]
-    """Brokers to ask first for the rest of the cluster; name more than one, in case one is down.
+    """The first brokers to contact, from which the client learns the others; name several, in case one is down.
 
     Accepts "host:port,host:port" or a list of "host:port", ports 1 to 65535, IPv6 as "[::1]:9092". Default:
     required.

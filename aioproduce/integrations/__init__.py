@@ -1,18 +1,18 @@
-"""A producer in a web service, and in `logging`: what the frameworks need around it.
+"""A producer in a web service and in `logging`, with what the frameworks need.
 
 Used by applications; nothing in aioproduce imports it.
 
-| module | what is there |
+| module | contents |
 |---|---|
-| `service` | `ProducerService`: a producer over the life of a service, whatever the framework: start, readiness, deadlines, drain |
-| `background` | sends that nobody waits for, counted and drained |
-| `answers` | which HTTP answer an error is |
-| `shutdown_signals` | to hear of SIGTERM without taking it from the server |
-| `service_metrics` | what a service counts, for Prometheus (extra `prometheus`) |
-| `starlette`, `fastapi`, `aiohttp` | the same for each framework (extras `fastapi`, `aiohttp`) |
-| `logging` | `KafkaLogHandler`: log records as records |
+| `service` | `ProducerService`: a producer for the lifetime of a service: start, readiness, deadlines, drain |
+| `background` | sends without waiting, counted and drained |
+| `answers` | the HTTP answer for each error |
+| `shutdown_signals` | handles SIGTERM without replacing the server's handler |
+| `service_metrics` | a service's counts for Prometheus (extra `prometheus`) |
+| `starlette`, `fastapi`, `aiohttp` | the integration of each framework (extras `fastapi`, `aiohttp`) |
+| `logging` | `KafkaLogHandler`: sends log records to Kafka |
 
-What each answer means to the client and to whoever is on call: `docs/how-to/services.md`.
-"""  # noqa: E501
+`docs/how-to/services.md` explains what each answer means for the client and for operators.
+"""
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Used by applications; needs the extra `aiohttp`.
 
 Invariants:
 
-1. The producer runs from the application's start until after its last request; contexts that were added later
-   end before it does.
-2. Subapplications see the service of the application that they are in.
+1. The producer runs from the application's start until after its last request. Contexts that are added later end
+   before the producer does.
+2. A subapplication uses the service of its parent application.
 
 Example:
     >>> app = web.Application()
@@ -48,19 +48,19 @@ __all__ = [
 ]
 
 SERVICE: Final = web.AppKey("aioproduce.service", ProducerService)
-"""`app[SERVICE]`: the service."""
+"""`app[SERVICE]` is the service."""
 
 PRODUCER: Final[web.AppKey[Producer[Any, Any]]] = web.AppKey("aioproduce.producer", Producer)
-"""`app[PRODUCER]`: its running producer."""
+"""`app[PRODUCER]` is its running producer."""
 
 
 def setup(app: web.Application, service: ProducerService, *, health: str | None = "/health") -> None:
-    """All of it: the service's life, health routes, error answers.
+    """Add the service's lifetime, its health routes and its error answers to an application.
 
     Args:
         app: The application.
         service: The service.
-        health: Where its health is asked for; `None` for nowhere.
+        health: The path prefix of the health routes; `None` for none.
     """
     app.cleanup_ctx.append(producer_context(service))
     app.middlewares.append(error_answers(service))
@@ -69,9 +69,9 @@ def setup(app: web.Application, service: ProducerService, *, health: str | None 
 
 
 def producer_context(service: ProducerService) -> Callable[[web.Application], AsyncIterator[None]]:
-    """What runs the service: `app.cleanup_ctx.append(producer_context(service))`.
+    """Return the context that runs the service: `app.cleanup_ctx.append(producer_context(service))`.
 
-    Put it before the contexts that send: aiohttp ends them in the opposite order.
+    Add it before the contexts that send: aiohttp ends them in reverse order.
     """
 
     async def context(app: web.Application) -> AsyncIterator[None]:
@@ -84,29 +84,31 @@ def producer_context(service: ProducerService) -> Callable[[web.Application], As
 
 
 def service_of(request: web.Request) -> ProducerService:
-    """The service of the application that the request came to, or of one that this is a part of.
+    """Return the service of the request's application, or of an application that contains it.
 
     Raises:
-        NotStartedError: there is none.
+        NotStartedError: If there is none.
     """
     service = request.config_dict.get(SERVICE)
     if service is None:
-        raise NotStartedError("no producer service runs in this application: setup(app, service) adds it")
+        raise NotStartedError(
+            "no producer service is running in this application: add it with setup(app, service)"
+        )
     return service
 
 
 def deadline_of(request: web.Request) -> Deadline:
-    """Until when the request may take: the client's `timeout_header`, at most `request_timeout`.
+    """Return the deadline of a request: the client's `timeout_header`, at most `request_timeout`.
 
     Raises:
-        InvalidDeadlineError: the header is no number of seconds above 0; `error_answers()` answers with 400.
+        InvalidDeadlineError: If the header is not a number of seconds above 0; `error_answers()` answers with 400.
     """
     service = service_of(request)
     return service.deadline(request.headers.get(service.timeout_header))
 
 
 def error_answers(service: ProducerService) -> Middleware:
-    """A middleware that answers the producer's errors as `docs/how-to/services.md` says."""
+    """Return a middleware that answers the producer's errors as described in `docs/how-to/services.md`."""
 
     @web.middleware
     async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -124,7 +126,7 @@ def error_answers(service: ProducerService) -> Middleware:
 
 
 def add_health_routes(app: web.Application, service: ProducerService, prefix: str = "/health") -> None:
-    """`{prefix}/ready` and `{prefix}/live`, for load balancers: 200, or 503 with the reasons."""
+    """Add `{prefix}/ready` and `{prefix}/live` for load balancers: 200, or 503 with the reasons."""
 
     async def ready(_: web.Request) -> web.Response:
         return _health_response(service, service.readiness(), "ready")

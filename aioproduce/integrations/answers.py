@@ -1,14 +1,14 @@
-"""Which HTTP answer an error is, and what it says of the record: the same for every framework.
+"""The HTTP answers for errors, and what they say about the record: the same for every framework.
 
-The body is a problem document (RFC 9457) with one member of ours, `outcome`: what became of the record, for a
-client that has to decide whether to send it again.
+The body is a problem document (RFC 9457) with one additional member, `outcome`. It reports what happened to the
+record, for clients that must decide whether to send it again.
 
 Invariants:
 
-1. `not_written` is said only where it is certain that the record is not in the log and never will be. Wherever
-   a doubt is left it is `unknown`.
-2. An answer tells clients nothing of the cluster: addresses and names are for the log.
-3. `Retry-After` comes with what may be repeated without a duplicate, and with nothing else.
+1. `not_written` is used only if it is certain that the record is not in the log and never will be. If there is any
+   doubt, the outcome is `unknown`.
+2. An answer does not tell clients anything about the cluster: addresses and names are only in the log.
+3. `Retry-After` is sent only if the request can be repeated without a duplicate.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ ANSWERED: Final[tuple[type[errors.ProducerError], ...]] = (
     errors.RecordTooLargeError,
     errors.SenderDiedError,
 )
-"""The errors that have an answer. Others are bugs of the service or of its set-up (a topic that is denied, a
-value that cannot be serialized): the framework's 500."""
+"""The errors that have an answer. Others are faults of the service or of its set-up (a denied topic, a value that
+cannot be serialized), for which the framework answers 500."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What to tell the client.
+    """The answer to the client.
 
     Attributes:
         status: The HTTP status.
-        title: What happened, in a line.
-        outcome: What became of the record.
-        retry_after: Seconds until it is worth asking again; `None` where the request must not just be repeated.
+        title: One line about what happened.
+        outcome: What happened to the record.
+        retry_after: Seconds after which to repeat the request; `None` if it must not simply be repeated.
     """
 
     status: int
@@ -64,10 +64,10 @@ class Answer:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers, `Content-Type` left out."""
+        """The headers, without `Content-Type`."""
         headers = dict(NOT_STORED)
         if self.retry_after is not None:
-            # Whole seconds, as HTTP wants it.
+            # HTTP requires whole seconds.
             headers["Retry-After"] = str(max(1, math.ceil(self.retry_after)))
         return headers
 
@@ -81,27 +81,27 @@ class Answer:
 
 
 def answer_for(error: BaseException, *, retry_after: float, unknown_status: int) -> Answer | None:
-    """The answer to an error.
+    """Return the answer to an error.
 
     Args:
-        error: What a send raised.
-        retry_after: Seconds that clients are asked to wait.
-        unknown_status: The status where the outcome is unknown: 504, or 202.
+        error: The exception of a send.
+        retry_after: Seconds after which clients may repeat the request.
+        unknown_status: The status if the outcome is unknown: 504, or 202.
 
     Returns:
-        `None` for an error that is no client's business: the framework's own answer, 500, then.
+        `None` for an error that does not concern the client; the framework then answers 500.
 
     Example:
         >>> answer_for(NotStartedError("..."), retry_after=1, unknown_status=504).status
         503
     """
     if isinstance(error, errors.OutcomeUnknownError):
-        return Answer(unknown_status, "The record was accepted, and not acknowledged in time", "unknown")
+        return Answer(unknown_status, "The record was accepted but not acknowledged in time", "unknown")
     if isinstance(error, errors.PartialSendError):
-        return Answer(unknown_status, "Some of the records were accepted, and some were not", "unknown")
+        return Answer(unknown_status, "Some of the records were accepted and some were not", "unknown")
     if isinstance(error, errors.DeliveryError):
         if error.possibly_written:
-            return Answer(unknown_status, "The record was not acknowledged, and may be written", "unknown")
+            return Answer(unknown_status, "The record was not acknowledged but may be written", "unknown")
         if error.retriable:
             return Answer(503, "The record could not be written", "not_written", retry_after)
         return Answer(502, "The record was refused", "not_written")
@@ -115,9 +115,9 @@ def answer_for(error: BaseException, *, retry_after: float, unknown_status: int)
 
 
 def health_document(service: ProducerService, health: Health, word: str) -> dict[str, object]:
-    """What a health route tells of a service: whether it is `word` ("ready", "live"), and its counts.
+    """Return the content of a health route: whether the service is `word` ("ready", "live"), and its counts.
 
-    Where it is `"ready"`, also how old the oldest record and the oldest waiting `send()` are, in seconds.
+    For `"ready"`, it also has the ages of the oldest record and of the oldest waiting `send()`, in seconds.
     """
     waits: dict[str, object] = {
         "oldest_record_age": round(health.oldest_record_age, 3),

@@ -1,15 +1,13 @@
-"""Sends that nobody waits for, and that are not lost silently all the same.
+"""Sends that nobody waits for, without losing them silently.
 
-Made by `ProducerService`. A task takes each record to its acceptance; its outcome comes by the delivery
-callback.
+Created by `ProducerService`. A task waits until each record is accepted; the delivery callback reports its outcome.
 
 Invariants:
 
-1. Every record that was taken is counted once: acknowledged, failed, or (at the end) given up before it was
-   accepted.
-2. No more than `limit` records are under way. That is what bounds memory here: until it is accepted, a record's
-   bytes are not within `buffer.memory`.
-3. Records are handed to the producer in the order of the calls.
+1. Every record is counted once: as acknowledged, as failed, or (at the end) as dropped before it was accepted.
+2. At most `limit` records are pending. This bounds memory, because a record's bytes count towards `buffer.memory`
+   only once it is accepted.
+3. Records are passed to the producer in the order of the calls.
 """
 
 from __future__ import annotations
@@ -31,18 +29,18 @@ _log = logging.getLogger("aioproduce.service")
 
 @final
 class BackgroundSends:
-    """Takes records and sees to it that what becomes of them is counted.
+    """Sends records and counts their outcomes.
 
     Args:
         producer: A running producer.
-        limit: How many may be under way.
+        limit: How many records may be pending.
 
     Attributes:
         acknowledged: Records that are in the log.
-        failed: Records that are not, or may not be; each is logged, at a bounded rate.
-        possibly_written: Those of them that may be in the log in spite of their error.
-        never_accepted: Those of them that the producer had not accepted when the service ended.
-        pending: Records under way.
+        failed: Records that are not, or may not be, in the log; each is logged, at a bounded rate.
+        possibly_written: Those failed records that may be in the log in spite of their error.
+        never_accepted: Those failed records that the producer had not accepted when the service ended.
+        pending: Records without an outcome.
     """
 
     __slots__ = (
@@ -73,28 +71,28 @@ class BackgroundSends:
         self.pending: int = 0
 
     def send(self, topic: str, value: Any, key: Any, **settings: Any) -> None:
-        """Take a record; further arguments as for `Producer.send()`.
+        """Send a record in the background; further arguments as for `Producer.send()`.
 
         Raises:
-            BackgroundFullError: too many are under way.
-            ProducerClosedError: the service ends.
-            WrongEventLoopError: not called on the service's event loop.
+            BackgroundFullError: If too many records are pending.
+            ProducerClosedError: If the service is ending.
+            WrongEventLoopError: If it is not called on the service's event loop.
         """
         if asyncio._get_running_loop() is not self._loop:
             raise WrongEventLoopError(
-                "background() is called on the service's event loop: make the endpoint `async def`, or use "
+                "background() must be called on the service's event loop: make the endpoint `async def`, or use "
                 "anyio.from_thread.run_sync(service.background, ...) in its thread"
             )
         if self._is_closed:
-            raise ProducerClosedError("the service ends: nothing more is sent in the background")
+            raise ProducerClosedError("the service is ending: background sends are no longer accepted")
         if self.pending >= self._limit:
             raise BackgroundFullError(
-                f"{self.pending} records are under way in the background, as many as may be: answer that the "
-                "service is busy, look at the brokers, or raise background_limit",
+                f"{self.pending} records are pending in the background, which is the limit: answer that the "
+                "service is busy, check the brokers, or raise background_limit",
                 limit=self._limit,
             )
-        # A task for each record, also where `try_send()` would do: that counts what it refuses as failed, and a
-        # record that had to wait would be overtaken.
+        # A task for each record, even if `try_send()` would do: that would count refused records as failed, and
+        # later records would overtake one that has to wait.
         settled = partial(self._settled, topic)
         sending = self._producer.send(topic, value, key, **settings, on_delivery=settled)
         self.pending += 1
@@ -105,7 +103,7 @@ class BackgroundSends:
     def _accepted(self, topic: str, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
-            # By `drain()`, or with everything else that runs on the loop.
+            # Cancelled by `drain()`, or together with all tasks of the loop.
             self.never_accepted += 1
             self._count_failure(topic, None)
         elif (error := task.exception()) is not None:
@@ -134,7 +132,7 @@ class BackgroundSends:
         )
 
     async def drain(self, timeout: float) -> None:
-        """Take no more; wait until what was taken is accepted, and give up what is not by then.
+        """Accept no more records, wait until the pending ones are accepted, and drop the others after the timeout.
 
         Args:
             timeout: Seconds.
@@ -148,5 +146,5 @@ class BackgroundSends:
         finally:
             for task in tasks:
                 task.cancel()
-        # A cancelled send leaves at once; without this turn its end would be counted after the service's report.
+        # A cancelled send ends at once; without this wait it would be counted after the service's report.
         await asyncio.wait(tasks)

@@ -1,11 +1,12 @@
-"""Whether the cluster has been seen since the service started: what readiness waits for.
+"""Checks whether the cluster has been reachable since the service started, for its readiness.
 
-Made by `ProducerService`. A producer connects when there is something to send; a service has to know before.
+Created by `ProducerService`. A producer connects when there is a record to send, but a service must know earlier.
 
 Invariants:
 
-1. What was seen once stays so: readiness is about accepting records, which an outage does not end.
-2. The tasks end by themselves with the producer, or by `cancel()`; nothing that they raise is lost unseen.
+1. Once the cluster was reachable, the result stays: readiness means accepting records, and an outage does not
+   prevent that.
+2. The tasks end with the producer or by `cancel()`. Their errors are logged.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioproduce.service")
 
-# How long one question waits; then the reason is logged, and it is asked again.
+# How long one request waits; then the reason is logged, and the request is repeated.
 _PROBE_SECONDS: Final = 10.0
 
 
@@ -52,14 +53,14 @@ class ClusterProbe:
             self._tasks.append(self._loop.create_task(looking, name=f"aioproduce: look for {topic}"))
 
     def missing(self) -> list[str]:
-        """What has not been seen, in words; empty when all has."""
+        """Return what is missing as texts; empty if nothing is."""
         missing = [] if self._has_seen_broker else ["no broker has answered yet"]
         if self._unseen:
             missing.append(f"{len(self._unseen)} topic(s) are not known yet")
         return missing
 
     def cancel(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         for task in self._tasks:
             task.cancel()
 
@@ -72,16 +73,16 @@ class ClusterProbe:
         self._unseen.discard(topic)
 
     async def _ask(self, topic: str, question: Callable[[], Awaitable[object]]) -> None:
-        """Until there is an answer; for ever where there will be none."""
+        """Ask until there is an answer."""
         while True:
             try:
                 await question()
             except (NoBrokerAvailableError, MaxBlockTimeoutError) as error:
                 self._bounded_log.warning(topic, self._loop.time(), "not ready: %s", error)
             except ProducerStateError:
-                raise asyncio.CancelledError from None  # closed, or dead: readiness tells by itself
+                raise asyncio.CancelledError from None  # closed or failed: readiness reports that itself
             except ProducerError as error:
-                _log.error("not ready, and it will not be without a change: %s", error)
+                _log.error("not ready, and retrying will not help: %s", error)
                 raise asyncio.CancelledError from None
             else:
                 return

@@ -1,4 +1,4 @@
-"""A producer in a FastAPI application: typed dependencies, and what `aioproduce.integrations.starlette` has.
+"""A producer in a FastAPI application: typed dependencies, and the names of `aioproduce.integrations.starlette`.
 
 Used by applications; needs the extra `fastapi`.
 
@@ -22,7 +22,7 @@ from aioproduce.errors import MissingExtraError
 with MissingExtraError.unless_installed("aioproduce.integrations.fastapi", extra="fastapi", name="fastapi"):
     import fastapi
 
-# FastAPI reads the annotations of dependencies where they run.
+# FastAPI evaluates the annotations of dependencies at run time.
 from starlette.requests import HTTPConnection
 
 from aioproduce.integrations.service import ProducerService
@@ -51,11 +51,11 @@ __all__ = [
 ]
 
 
-# Coroutines all of them: FastAPI calls plain functions in threads, which costs ten times as much.
+# All are coroutine functions: FastAPI calls plain functions in threads, which costs ten times as much.
 
 
 def producer_dependency(name: str) -> Callable[[HTTPConnection], Awaitable[Producer[Any, Any]]]:
-    """What gives the producer of one of several services.
+    """Return the dependency for the producer of one of several services.
 
     Example:
         >>> AuditDep = Annotated[Producer, Depends(producer_dependency("audit"))]
@@ -68,7 +68,7 @@ def producer_dependency(name: str) -> Callable[[HTTPConnection], Awaitable[Produ
 
 
 def service_dependency(name: str = DEFAULT_NAME) -> Callable[[HTTPConnection], Awaitable[ProducerService]]:
-    """What gives one of several services, by its name in `lifespan(..., name=...)`."""
+    """Return the dependency for one of several services, by its name in `lifespan(..., name=...)`."""
 
     async def service(connection: HTTPConnection) -> ProducerService:
         return service_of(connection, name)
@@ -88,10 +88,10 @@ ProducerDep: TypeAlias = Annotated[Producer[Any, Any], fastapi.Depends(producer_
 """The running producer."""
 
 DeadlineDep: TypeAlias = Annotated[Deadline, fastapi.Depends(_deadline)]
-"""Until when this request may take: the client's `timeout_header`, at most `request_timeout`. What cannot be
-read as that is answered with 400."""
+"""The deadline of this request: the client's `timeout_header`, at most `request_timeout`. The answer to an invalid
+header is 400."""
 
 
 def health_router(service: ProducerService, prefix: str = "/health") -> fastapi.APIRouter:
-    """`{prefix}/ready` and `{prefix}/live` as a router, for applications that keep theirs apart."""
+    """Return `{prefix}/ready` and `{prefix}/live` as a router, for applications that add it themselves."""
     return fastapi.APIRouter(routes=list(health_routes(service, prefix)))

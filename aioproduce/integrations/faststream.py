@@ -1,15 +1,15 @@
-"""FastStream publishes through a `Producer`: a middleware of its own interface, in place of its own producer.
+"""A FastStream middleware that publishes through a `Producer` instead of FastStream's own producer.
 
-Used by applications of FastStream's Kafka brokers (`faststream.kafka`, `faststream.confluent`);
-docs/how-to/faststream.md says what was found of its interfaces. FastStream calls each middleware's
-`publish_scope(call_next, cmd)` for what is published: by `broker.publish()`, by publishers, as a handler's result.
-This one sends it, and calls nobody next.
+Used by applications with FastStream's Kafka brokers (`faststream.kafka`, `faststream.confluent`).
+docs/how-to/faststream.md describes the interfaces that it relies on. FastStream calls each middleware's
+`publish_scope(call_next, cmd)` for every message that is published: by `broker.publish()`, by publishers, as a
+handler's result. This one sends the message and does not call the next one.
 
 Invariants:
 
 1. A record's bytes and headers are those that FastStream's own producers send.
-2. Nothing of FastStream is imported but its public names.
-3. What `publish()` raises is what `Producer.send()` and its delivery raise; nothing is published twice, by both.
+2. Only public names of FastStream are imported.
+3. `publish()` raises the errors of `Producer.send()` and of the delivery. A message is never published twice.
 """
 
 from __future__ import annotations
@@ -42,23 +42,24 @@ _SERIALIZER: Final = PydanticSerializer()
 
 
 class Encode(Protocol):
-    """Makes the bytes of a message, and tells their content type."""
+    """Converts a message to bytes, and returns their content type."""
 
     async def __call__(self, message: Any, /) -> tuple[bytes, str | None]:
-        """The bytes, and the content type or None."""
+        """Return the bytes, and the content type or None."""
 
 
 @final
 class PublishThrough:
     """A FastStream middleware that publishes through a producer.
 
-    It is to be the last of a broker's middlewares, as those behind it would see nothing. `KafkaBroker` of
-    `faststream.kafka` makes no producer of its own with `consumer_only=True`.
+    It must be the last of a broker's middlewares, because later ones would not be called. With
+    `consumer_only=True`, `KafkaBroker` of `faststream.kafka` creates no producer of its own.
 
     Args:
-        producer: The producer; started and closed by the application, around the broker's life.
-        encode: Makes bytes of messages, as a codec of FastStream's; by default `faststream.message.encode_message`
-            with FastStream's own default serializer: bytes as they are, str as UTF-8, the rest as JSON by pydantic.
+        producer: The producer. The application starts it before the broker and closes it afterwards.
+        encode: Converts messages to bytes, as a codec of FastStream's; by default
+            `faststream.message.encode_message` with FastStream's own default serializer: bytes unchanged, str as
+            UTF-8, the rest as JSON by pydantic.
 
     Example:
         >>> producer = Producer("localhost:9092")  # doctest: +SKIP
@@ -74,12 +75,12 @@ class PublishThrough:
         self.is_suspended: bool = False
 
     def __call__(self, msg: Any, /, *, context: ContextRepo) -> BaseMiddleware[Any, Any]:
-        """As FastStream calls it, for each message that is consumed or published."""
+        """Return the middleware of one message that is consumed or published, for FastStream."""
         return _Publishing(msg, context=context, through=self)
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Leave publishing to the broker's own producer meanwhile: for `TestKafkaBroker`, whose own is a fake.
+        """Use the broker's own producer meanwhile, for `TestKafkaBroker`, which replaces that by a fake.
 
         Example:
             >>> async with TestKafkaBroker(broker):  # doctest: +SKIP
@@ -94,25 +95,25 @@ class PublishThrough:
 
 
 class _Publishing(BaseMiddleware[Any, Any]):
-    """One message's way through the middleware."""
+    """The middleware of one message."""
 
     def __init__(self, msg: Any, /, *, context: ContextRepo, through: PublishThrough) -> None:
         super().__init__(msg, context=context)
         self._through = through
 
     async def publish_scope(self, call_next: Callable[[Any], Awaitable[Any]], cmd: Any) -> Any:
-        """Send what is published.
+        """Send the published message.
 
         Returns:
             The RecordMetadata (of a batch: of its first record); with `no_confirm=True` a future of it.
 
         Raises:
-            ProducerError: as `Producer.send()`, and the delivery.
+            ProducerError: If `Producer.send()` or the delivery raises it.
         """
         if self._through.is_suspended or cmd.publish_type is PublishType.REQUEST:
-            # Of a request FastStream says itself that Kafka has none.
+            # FastStream itself raises for requests, which Kafka does not support.
             return await call_next(cmd)
-        # Each of FastStream's two Kafka packages has a KafkaPublishCommand of its own, alike.
+        # Each of FastStream's two Kafka packages has its own KafkaPublishCommand with the same attributes.
         if getattr(cmd, "extra_bodies", ()):
             deliveries = await self._send_batch(cmd)
             return deliveries[0] if cmd.no_confirm else (await deliveries)[0]
@@ -134,7 +135,7 @@ class _Publishing(BaseMiddleware[Any, Any]):
         )
 
     async def _send_batch(self, cmd: Any) -> Deliveries:
-        """All to one partition, as FastStream's own producers."""
+        """Send all to one partition, as FastStream's own producers do."""
         producer = self._through.producer
         batch = producer.create_batch()
         common = cmd.headers_to_publish()

@@ -1,11 +1,11 @@
-"""Log records as JSON: one object each, with the fields that log stores look for.
+"""Log records as JSON: one object each, with the usual fields of log stores.
 
 Used as the default formatter of `KafkaLogHandler`, and usable with any other handler.
 
 Invariants:
 
-1. Whatever a record carries becomes a valid JSON object: what JSON cannot hold is there as text.
-2. No `extra` of the application's can take the place of a field of ours.
+1. Every record becomes a valid JSON object: values that JSON cannot represent are written as text.
+2. An application's `extra` cannot replace one of our fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-# What every record has; the rest of its attributes came by `extra`.
+# The attributes of every record; all others come from `extra`.
 _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
@@ -24,9 +24,9 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as one JSON object without line breaks.
 
     Fields: `timestamp` (ISO 8601, UTC, milliseconds), `level`, `logger`, `message`, `file`, `line`, `function`,
-    `process`, `thread`, and `task` where Python tells it (3.12); `exception` with `type`, `message` and
-    `stacktrace`, and `stack`, where there are such; then whatever the application gave as `extra`, under its
-    own name, or under `extra_<name>` where a field of these has it.
+    `process`, `thread`, and `task` from Python 3.12 on; `exception` with `type`, `message` and `stacktrace`, and
+    `stack`, if there are any; then the application's `extra` under their own names, or under `extra_<name>` if
+    one of these fields has the name.
 
     Args:
         fields: Fixed fields for every record, e.g. `{"service": "orders", "version": "1.2"}`.
@@ -42,12 +42,12 @@ class JsonFormatter(logging.Formatter):
         self._fields = dict(fields or {})
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object as text."""
+        """Return the object as text."""
         document = self._document(record)
         try:
             return json.dumps(document, default=_text, allow_nan=False, ensure_ascii=False)
         except (ValueError, TypeError, RecursionError):
-            # NaN, keys that are no text, or a circle: the application's own.
+            # NaN, keys that are not text, or a cycle, in the application's own values.
             plain = {name: value if _is_plain(value) else _text(value) for name, value in document.items()}
             return json.dumps(plain, allow_nan=False, ensure_ascii=False)
 
@@ -74,7 +74,7 @@ class JsonFormatter(logging.Formatter):
                 "message": _text(error),
                 "stacktrace": self.formatException(record.exc_info),
             }
-        elif record.exc_text:  # a QueueHandler has made text of it
+        elif record.exc_text:  # a QueueHandler has converted it to text
             document["exception"] = {"stacktrace": record.exc_text}
         if record.stack_info:
             document["stack"] = self.formatStack(record.stack_info)
@@ -91,7 +91,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _text(value: object) -> str:
-    """What an object says of itself; what fails to say anything must not cost the record."""
+    """Return an object's text; an object that fails to provide one must not cost the record."""
     try:
         return str(value)
     except Exception:

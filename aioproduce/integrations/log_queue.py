@@ -1,14 +1,14 @@
-"""The bounded place between the threads that log and the event loop that ships.
+"""The bounded queue between the threads that log and the event loop that sends.
 
-Made by `KafkaLogHandler`.
+Created by `KafkaLogHandler`.
 
 Invariants:
 
-1. `put()` never waits for anything but a few instructions of another thread, and may come from anywhere: any
-   thread, a signal handler, the garbage collector within `put()` itself.
-2. It never holds more than its two bounds; what does not fit is counted, the newest first: what led to a flood
-   is worth more than its end.
-3. Whoever takes is woken once for what came since, not once for each.
+1. `put()` waits at most for a few instructions of another thread, and may be called anywhere: in any thread, in a
+   signal handler, or by the garbage collector within `put()` itself.
+2. The queue never exceeds its two bounds. Lines that do not fit are counted and dropped, the newest first, because
+   the beginning of a flood is more useful than its end.
+3. The reader is woken once for all new lines, not once for each.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @final
 class LogQueue:
-    """Lines on their way.
+    """A queue of formatted lines.
 
     Args:
-        capacity: How many it holds.
-        max_bytes: How many bytes they have together.
+        capacity: Maximum number of lines.
+        max_bytes: Maximum bytes of all lines together.
 
     Attributes:
-        accepted: Lines that found room, and notices that were added to them.
-        dropped: Lines that found no room.
+        accepted: Lines that were added, and notices.
+        dropped: Lines that did not fit.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class LogQueue:
         self.reset()
 
     def reset(self) -> None:
-        """Empty, with a lock of its own: in a child after fork(), whose lines are its parent's."""
+        """Empty the queue and replace its lock, in a child after fork(), where the lines are the parent's."""
         self._lock = threading.RLock()
         self._lines: deque[bytes] = deque()
         self._bytes = 0
@@ -67,7 +67,7 @@ class LogQueue:
         self.dropped = 0
 
     def put(self, line: bytes) -> bool:
-        """Add a line; says whether it had room."""
+        """Add a line; return whether it fit."""
         with self._lock:
             if len(self._lines) >= self._capacity or self._bytes + len(line) > self._max_bytes:
                 self.dropped += 1
@@ -85,10 +85,10 @@ class LogQueue:
             try:
                 self._wake()
             except RuntimeError:
-                self._wake = None  # its loop is closed; the lines wait for the next who takes
+                self._wake = None  # its loop is closed; the lines wait for the next reader
 
     def take(self, count: int) -> list[bytes]:
-        """The oldest lines, `count` at most; the next `put()` after an empty answer wakes again."""
+        """Return the oldest lines, at most `count`; after an empty result, the next `put()` wakes the reader."""
         with self._lock:
             lines = [self._lines.popleft() for _ in range(min(count, len(self._lines)))]
             self._bytes -= sum(map(len, lines))
@@ -96,25 +96,25 @@ class LogQueue:
             return lines
 
     def put_back(self, lines: Iterable[bytes]) -> None:
-        """Lines that were taken and not sent come first again; they are not counted against the bounds."""
+        """Put lines that were not sent back to the front; they do not count against the bounds."""
         with self._lock:
             for line in reversed(list(lines)):
                 self._lines.appendleft(line)
                 self._bytes += len(line)
 
     def count_notice(self) -> None:
-        """A line is sent that nobody put here."""
+        """Count a notice, which is sent without `put()`."""
         with self._lock:
             self.accepted += 1
 
     def untold_drops(self) -> int:
-        """How many were dropped since this was last asked."""
+        """Return how many lines were dropped since the last call."""
         with self._lock:
             count, self._untold = self._untold, 0
             return count
 
     def on_line(self, wake: Callable[[], None] | None) -> None:
-        """Who is woken when there are lines; at once if there are some already."""
+        """Set the function that wakes the reader; call it at once if there are lines."""
         with self._lock:
             self._wake = wake
             self._is_told = False

@@ -1,14 +1,14 @@
-"""Takes lines out of the queue and gives them to a producer, on the producer's event loop.
+"""Passes lines from the queue to a producer, on the producer's event loop.
 
-Made by `KafkaLogHandler`, one for each producer that it is given.
+Created by `KafkaLogHandler`, one for each producer.
 
 Invariants:
 
 1. Lines are sent in the order in which they were logged.
 2. A line that the producer does not accept because of the cluster (no broker, no room) stays first and is tried
-   again: an outage costs what does not fit into the queue, and nothing else.
-3. Whenever it ends, lines that were not accepted are back in the queue.
-4. A flood of lines does not keep the loop: it has a turn after so many.
+   again. An outage costs only the lines that do not fit into the queue.
+3. After it ends, lines that were not accepted are back in the queue.
+4. A flood of lines does not block the event loop: other tasks run after every few lines.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioproduce.logging")
 
-# Some 100 microseconds' work.
+# Some 100 microseconds of work.
 _LINES_PER_TURN: Final = 100
 
 
 @final
 class LogShipper:
-    """Ships one queue by one producer.
+    """Sends the lines of one queue through one producer.
 
     Args:
-        queue: Where lines come from.
+        queue: The queue.
         producer: A running producer.
-        topic: Where they go.
-        notice_of: Makes a line that tells of so many dropped ones.
+        topic: The topic.
+        notice_of: Returns a line that reports a number of dropped lines.
 
     Attributes:
         shipped: Lines that are in the log.
@@ -86,7 +86,7 @@ class LogShipper:
         self.failed: int = 0
 
     async def run(self) -> None:
-        """Ship until cancelled, or until the producer is closed or dead."""
+        """Send lines until cancelled, or until the producer is closed or fails."""
         self._queue.on_line(self._wake)
         try:
             while True:
@@ -101,7 +101,7 @@ class LogShipper:
                     self._idle.set()
                     await self._news.wait()
         except ProducerStateError as error:
-            _log.warning("log records are not shipped any more: %s", error)
+            _log.warning("log records are no longer sent: %s", error)
         finally:
             self._queue.on_line(None)
             self._queue.put_back(self._in_hand)
@@ -118,7 +118,7 @@ class LogShipper:
             self._bounded_log.warning(
                 "dropped",
                 self.loop.time(),
-                "%d log record(s) were dropped: the queue was full. Log less, raise capacity, or look at the "
+                "%d log record(s) were dropped: the queue was full. Log less, raise capacity, or check the "
                 "brokers",
                 dropped,
             )
@@ -137,7 +137,8 @@ class LogShipper:
             except ProducerStateError:
                 raise
             except ProducerError as error:
-                # The record's own fault, or one of the set-up that time will not mend: the next may do better.
+                # A fault of the record itself, or of a set-up that time does not change: the next record may
+                # succeed.
                 self.failed += 1
                 self._tell_failure(error)
                 await asyncio.sleep(0)
@@ -152,11 +153,11 @@ class LogShipper:
 
     def _tell_failure(self, error: BaseException) -> None:
         self._bounded_log.warning(
-            type(error).__name__, self.loop.time(), "a log record was not shipped: %s", error
+            type(error).__name__, self.loop.time(), "a log record was not sent: %s", error
         )
 
     async def flush(self) -> None:
-        """Wait until what was logged before is settled. Without a bound of its own."""
+        """Wait until all earlier lines are acknowledged or failed, without a time limit."""
         if self._is_over:
             return
         self._news.set()
@@ -166,7 +167,7 @@ class LogShipper:
             await self._producer.flush()
 
     async def end(self, running: asyncio.Task[None], timeout: float) -> None:
-        """Flush, for so many seconds at most, and end `run()`; what is not sent by then is in the queue again.
+        """Flush for at most this time, and end `run()`; unsent lines are then back in the queue.
 
         Args:
             running: The task of `run()`.

@@ -1,19 +1,19 @@
-"""A thread with an event loop and a producer of its own, for a handler that has brokers of its own.
+"""A thread with its own event loop and producer, for a handler with its own brokers.
 
-Made by `KafkaLogHandler` at the first record.
+Created by `KafkaLogHandler` at the first record.
 
 Invariants:
 
-1. It is a daemon that `close()` joins, in bounded time: `logging.shutdown()` calls that at the interpreter's
-   exit, when threads that are no daemons would have been waited for already, without end.
-2. Nothing on its loop needs another thread: at that time no executor takes work any more. Names are resolved,
-   and batches compressed, in this thread, which has nothing else to do.
-3. Nothing is imported in it: `load()` did that before. A fork() while a thread imports leaves the child with
-   modules that are half there.
-4. Whatever ends it, the handler is told once.
-5. A fork() waits while it is in the C library's resolver, or in a codec: a child gets the locks in there as they
-   are, held by a thread that it does not have, and its own first name is never resolved. It waits for a moment
-   only: a name server that does not answer is waited for with no lock held.
+1. It is a daemon thread that `close()` joins in bounded time. `logging.shutdown()` calls that at the interpreter's
+   exit, which would already have waited for non-daemon threads without limit.
+2. Nothing on its loop needs another thread, because executors accept no work at that time. Names are resolved and
+   batches compressed in this thread, which has nothing else to do.
+3. Nothing is imported in it, because `load()` has done so: a fork() during an import leaves the child with
+   incomplete modules.
+4. However it ends, the handler is called once.
+5. A fork() waits while the thread is in the C library's resolver or in a codec. Otherwise the child would inherit
+   their locks, held by a thread that it does not have, and could never resolve a name. The wait is short: the
+   resolver holds no lock while it waits for a name server.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _log = logging.getLogger("aioproduce.logging")
 
 _T = TypeVar("_T")
 
-# Seconds that a fork() waits at most. The resolver holds its locks while it reads a file, at the longest.
+# Maximum seconds that a fork() waits. The resolver holds its locks at most while it reads a file.
 _FORK_PATIENCE: Final = 0.5
 
 
 def load(config: ProducerConfig) -> None:
-    """Import all that a producer of this configuration loads when it starts, some 100 ms (invariant 3)."""
+    """Import all modules that a producer of this configuration loads at its start, some 100 ms (invariant 3)."""
     from aioproduce._native.record_batch import load_crc32c
     from aioproduce.compression import codec_for
     from aioproduce.drivers import asyncio as _driver  # noqa: F401
@@ -58,20 +58,20 @@ def load(config: ProducerConfig) -> None:
     codec = codec_for(config.compression_type)
     if codec is not None:
         codec.compress(memoryview(b"codecs import their libraries at the first use"))
-    "localhost".encode("idna")  # a codec that is loaded when the first name is resolved
+    "localhost".encode("idna")  # loads the codec for resolving names
 
 
 @final
 class LogThread:
-    """Ships one queue until it is closed.
+    """Sends the lines of one queue until it is closed.
 
     Args:
-        make_producer: Makes the producer, in the thread.
-        make_shipper: Makes what ships by it.
+        make_producer: Creates the producer, in the thread.
+        make_shipper: Creates the shipper for a producer.
         on_end: Called in the thread when it ends.
 
     Attributes:
-        shipper: What ships, once it does.
+        shipper: The shipper, once it runs.
     """
 
     def __init__(
@@ -91,21 +91,21 @@ class LogThread:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is called in the thread."""
+        """Whether the current thread is this one."""
         return self._thread is not None and self._thread.is_here
 
     def start(self) -> None:
-        """Start it, without waiting until it ships.
+        """Start the thread without waiting for the producer.
 
         Raises:
-            RuntimeError: the interpreter starts no threads any more.
-            OSError: there is no descriptor left for an event loop.
+            RuntimeError: If the interpreter does not start threads any more.
+            OSError: If no file descriptor is left for an event loop.
         """
         self._thread = LoopThread("aioproduce logging", _make_loop())
         self._thread.submit(self._ship).add_done_callback(self._ended)
 
     def flush(self, timeout: float) -> None:
-        """Wait until what was logged before is settled, for so many seconds at most."""
+        """Wait until all earlier lines are acknowledged or failed, at most this time in seconds."""
         if self._thread is None or not self._is_up.wait(timeout) or self.shipper is None:
             return
         try:
@@ -115,17 +115,17 @@ class LogThread:
         try:
             self._thread.result(flushing, timeout)
         except ThreadBusyError:
-            pass  # as promised: so many seconds at most
+            pass  # the time is over
         except Exception as error:
             _log.warning("not flushed: %s", error)
 
     def close(self, timeout: float) -> None:
-        """Ship what there is and end, within so many seconds."""
+        """Send the remaining lines and end, within this time in seconds."""
         if self._thread is None or self._thread.is_here:
             return  # it cannot wait for itself
         self._close_until = time.monotonic() + timeout
         self._thread.call_soon(self._closing.set)
-        # A little more: its own bound is that one.
+        # A little more than its own limit.
         self._thread.join(timeout + 1.0)
 
     # -- the thread ---
@@ -133,9 +133,9 @@ class LogThread:
     def _ended(self, shipping: Future[None]) -> None:
         error = shipping.exception()
         if error is not None:
-            # Its own logs are for the other handlers; nobody else will say that nothing is shipped any more.
+            # The thread's own log records go only to the other handlers, and nothing else reports its end.
             _log.error(
-                "the thread that ships log records ended by an error; the next record starts another",
+                "the thread that sends log records failed; the next record starts another one",
                 exc_info=error,
             )
         self._is_up.set()
@@ -160,25 +160,25 @@ class LogThread:
             await producer.close(0)
 
     def _left(self) -> float:
-        """Seconds that `close()` leaves; none without it."""
+        """Return the remaining seconds of `close()`; 0 if it was not called."""
         return max(self._close_until - time.monotonic(), 0.0)
 
 
 @final
 class _ForkGate:
-    """Where such a thread and a fork() let each other pass (invariant 5)."""
+    """Makes such a thread and a fork() wait for each other (invariant 5)."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Nobody is inside: in a child, which has none of these threads."""
+        """Reset the state in a child, which has none of these threads."""
         self._turn = threading.Condition()
         self._inside = 0
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
-        """No fork() meanwhile, for a moment."""
+        """Prevent a fork() for a short time."""
         with self._turn:
             self._inside += 1
         try:
@@ -189,12 +189,12 @@ class _ForkGate:
                 self._turn.notify_all()
 
     def shut(self) -> None:
-        """Before a fork(): nobody enters any more, and those inside leave."""
+        """Before a fork(), let no thread enter, and wait until those inside have left."""
         self._turn.acquire()
         self._turn.wait_for(lambda: not self._inside, _FORK_PATIENCE)
 
     def open(self) -> None:
-        """After it, in the parent."""
+        """After a fork(), let threads enter again, in the parent."""
         self._turn.release()
 
 
@@ -207,20 +207,20 @@ if hasattr(os, "register_at_fork"):
 def _make_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     loop.set_default_executor(_InThisThread())
-    # What the driver asks a loop for: see `drivers.asyncio`.
+    # The attribute of a loop that the driver uses: see `drivers.asyncio`.
     loop.make_executor = _InThisThread  # type: ignore[attr-defined]  # no loop has it by itself
     return loop
 
 
 @final
 class _InThisThread(ThreadPoolExecutor):
-    """An executor without threads: what is submitted is done before `submit()` returns."""
+    """An executor without threads: `submit()` runs the function before it returns."""
 
     def __init__(self) -> None:
         super().__init__(1)
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
-        """Do it."""
+        """Run the function."""
         done: Future[_T] = Future()
         try:
             with _gate.inside():

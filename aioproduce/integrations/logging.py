@@ -1,23 +1,23 @@
-"""A handler of the standard library's `logging` that ships records to Kafka, and holds up nobody.
+"""A handler of the standard library's `logging` that sends records to Kafka without blocking its callers.
 
-Used by applications, also by way of `logging.config.dictConfig()`. It ships in one of two ways:
+Used by applications, also through `logging.config.dictConfig()`. It sends in one of two ways:
 
-- with brokers of its own (`KafkaLogHandler("logs", "localhost:9092")`): a thread with an event loop and a
-  producer, made at the first record. Works anywhere: scripts, before any loop runs, after one has ended, beside
-  any framework. Its buffer is its own: a flood of logs cannot crowd out the application's records.
-- by the application's producer (`async with handler.shipping(producer):`): no thread. Until then, and after,
-  records wait in the queue.
+- With its own brokers (`KafkaLogHandler("logs", "localhost:9092")`): a thread with an event loop and a producer,
+  started at the first record. It works anywhere: in scripts, before an event loop runs, after one has ended, with
+  any framework. Its buffer is its own: a flood of logs cannot displace the application's records.
+- With the application's producer (`async with handler.shipping(producer):`): without a thread. Before and after
+  that, records wait in the queue.
 
 Invariants:
 
-1. `emit()` formats, appends to a bounded queue, and returns: whatever thread or loop it is called in, and
-   whatever the brokers do. What does not fit is counted, and said: in Kafka by a record in its place, in the
-   log by a warning at a bounded rate, at the end on stderr.
-2. No record of the shipping itself is shipped: not those of the handler's own thread, nor, where the
-   application's producer ships, those of the loggers `aioproduce`. Other handlers get them.
-3. `flush()` and `close()` are bounded, and wait for no thread that waits for them.
-4. A child after fork() begins with an empty queue and a thread and producer of its own: its parent ships the
-   parent's.
+1. `emit()` formats, appends to a bounded queue and returns, in any thread or loop and in any state of the brokers.
+   Records that do not fit are counted and reported: in Kafka by a record in their place, in the log by a warning at
+   a bounded rate, at the end on stderr.
+2. Records about the sending itself are not sent: those of the handler's own thread and, with the application's
+   producer, those of the loggers `aioproduce`. Other handlers receive them.
+3. `flush()` and `close()` are bounded, and do not wait for a thread that waits for them.
+4. A child after fork() begins with an empty queue and starts its own thread and producer. The parent sends the
+   parent's records.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _OWN_LOGGERS: Final = "aioproduce"
 @final
 @dataclass(frozen=True, slots=True)
 class LogCounts:
-    """What became of the records that the handler was given.
+    """The outcomes of the handler's records.
 
     Attributes:
-        shipped: Acknowledged by Kafka.
-        waiting: In the queue.
-        dropped: Found no room in it, or came after `close()`.
-        failed: Accepted by the producer and not acknowledged, or refused by it.
+        shipped: Records that Kafka acknowledged.
+        waiting: Records in the queue.
+        dropped: Records that did not fit into the queue, or came after `close()`.
+        failed: Records that the producer refused, or accepted without an acknowledgement.
     """
 
     shipped: int
@@ -71,22 +71,23 @@ class LogCounts:
 
 
 class KafkaLogHandler(logging.Handler):
-    """Ships log records to a topic.
+    """Sends log records to a topic.
 
     Args:
         topic: The topic.
-        bootstrap_servers: As for Producer: the handler's own producer. `None`: the application's, by
-            `shipping()`.
+        bootstrap_servers: As for Producer, for the handler's own producer. `None`: the application's producer,
+            with `shipping()`.
         level: As for any handler.
-        capacity: How many records wait at most.
-        max_bytes: How many bytes they have together at most.
-        flush_timeout: Seconds that `flush()` waits at most.
-        close_timeout: Seconds that `close()` waits at most until what was logged is acknowledged.
-        **settings: The own producer's settings, as for Producer: `linger_ms=100`, `compression_type="lz4"`.
+        capacity: Maximum number of waiting records.
+        max_bytes: Maximum bytes of all waiting records together.
+        flush_timeout: Maximum seconds that `flush()` waits.
+        close_timeout: Maximum seconds that `close()` waits until all records are acknowledged.
+        **settings: Settings of the handler's own producer, as for Producer: `linger_ms=100`,
+            `compression_type="lz4"`.
 
     Raises:
-        ConfigError: as the Producer's constructor.
-        ValueError: a number is out of range, or there are settings and no brokers.
+        ConfigError: If the Producer's constructor raises it.
+        ValueError: If a number is out of range, or if there are settings but no brokers.
 
     Example:
         >>> handler = KafkaLogHandler("logs", "localhost:9092", linger_ms=100)
@@ -115,10 +116,10 @@ class KafkaLogHandler(logging.Handler):
                 raise ValueError(f"{name} must be a number of seconds, 0 or more, not {seconds}")
         if bootstrap_servers is None and settings:
             raise ValueError(
-                f"settings of a producer without its brokers: {', '.join(sorted(settings))}. Give "
-                "bootstrap_servers for a producer of the handler's own"
+                f"there are producer settings without brokers: {', '.join(sorted(settings))}. Set "
+                "bootstrap_servers to give the handler its own producer"
             )
-        # Refused here, where somebody sees it, and not in a thread later.
+        # Errors are raised here, where they are seen, and not later in a thread.
         self._config = (
             None if bootstrap_servers is None else Producer(configured(bootstrap_servers, settings)).config
         )
@@ -139,12 +140,12 @@ class KafkaLogHandler(logging.Handler):
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_after_fork(weakref.ref(self)))
 
-    # -- logging's side ---
+    # -- interface of logging ---
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """As any handler's, but records of the shipping itself are passed over, before any lock is taken.
+        """Handle a record as any handler does, but skip records about the sending itself before taking any lock.
 
-        `logging.shutdown()` holds the handler's lock while it waits for the shipping thread.
+        `logging.shutdown()` holds the handler's lock while it waits for the sending thread.
         """
         if self._is_own(record):
             return False
@@ -157,11 +158,11 @@ class KafkaLogHandler(logging.Handler):
         return record.name == _OWN_LOGGERS or record.name.startswith(_OWN_LOGGERS + ".")
 
     def format(self, record: logging.LogRecord) -> str:
-        """By the handler's formatter, or as JSON where it has none."""
+        """Format a record with the handler's formatter, or as JSON if it has none."""
         return (self.formatter or self._default_formatter).format(record)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue a record. Never waits; what finds no room is counted."""
+        """Queue a record without waiting; count it if it does not fit."""
         if self._is_closed:
             self._late += 1
             return
@@ -174,7 +175,7 @@ class KafkaLogHandler(logging.Handler):
         if self._config is not None and self._thread is None:
             try:
                 self._start_thread(self._config)
-            except OSError:  # no descriptor is left for an event loop
+            except OSError:  # no file descriptor is left for an event loop
                 self.handleError(record)
 
     def _start_thread(self, config: ProducerConfig) -> None:
@@ -182,14 +183,14 @@ class KafkaLogHandler(logging.Handler):
         try:
             thread.start()
         except RuntimeError:
-            # The interpreter ends and starts no threads any more; close() tells what is left.
+            # The interpreter is exiting and starts no threads; close() reports what is left.
             self._thread = None
         except OSError:
             self._thread = None
             raise
 
     def _thread_ended(self, thread: LogThread, shipper: LogShipper | None) -> None:
-        """In that thread: it was closed, or its producer died; the next record starts another."""
+        """Handle the end of the thread, within it: after a close or a failure; the next record starts another."""
         self._keep_counts(shipper)
         if self._thread is thread:
             self._thread = None
@@ -203,7 +204,7 @@ class KafkaLogHandler(logging.Handler):
         return LogShipper(self._queue, producer, self._topic, self._notice_of)
 
     def _notice_of(self, count: int) -> bytes | None:
-        """The record that tells of dropped ones, in their place."""
+        """Return the record that reports dropped ones, in their place."""
         notice = logging.LogRecord(
             "aioproduce.logging",
             logging.WARNING,
@@ -217,23 +218,23 @@ class KafkaLogHandler(logging.Handler):
         try:
             return self.format(notice).encode("utf-8", "backslashreplace")
         except Exception:
-            # The user's formatter wants fields that only the application's records have.
+            # The user's formatter needs fields that only the application's records have.
             self.handleError(notice)
             return None
 
-    # -- by the application's producer ---
+    # -- with the application's producer ---
 
     @contextlib.asynccontextmanager
     async def shipping(self, producer: Producer[Any, Any]) -> AsyncIterator[None]:
-        """Ship by this running producer, and what waits already, until the block ends; then flush.
+        """Send waiting and new records through this running producer until the block ends, and then flush.
 
-        The flush takes `flush_timeout` at most. What is logged later waits in the queue.
+        The flush takes at most `flush_timeout`. Later records wait in the queue.
 
         Args:
             producer: A running producer of this event loop.
 
         Raises:
-            RuntimeError: the handler has brokers of its own, or ships by another producer already.
+            RuntimeError: If the handler has its own brokers, or already uses another producer.
 
         Example:
             >>> async with handler.shipping(producer):  # doctest: +SKIP
@@ -241,10 +242,10 @@ class KafkaLogHandler(logging.Handler):
         """
         if self._config is not None:
             raise RuntimeError(
-                "this handler has a producer of its own: leave out bootstrap_servers to ship by another"
+                "this handler has a producer of its own: omit bootstrap_servers to use another"
             )
         if self._shipper is not None:
-            raise RuntimeError("this handler ships by another producer already: one at a time")
+            raise RuntimeError("this handler already uses another producer: use only one at a time")
         self._shipper = shipper = self._shipper_by(producer)
         self._shipper_thread = threading.get_ident()
         running = asyncio.get_running_loop().create_task(shipper.run(), name="aioproduce: ship log records")
@@ -258,9 +259,9 @@ class KafkaLogHandler(logging.Handler):
     # -- the end ---
 
     def flush(self) -> None:
-        """Wait until what was logged before is acknowledged, `flush_timeout` seconds at most.
+        """Wait until all earlier records are acknowledged, at most `flush_timeout` seconds.
 
-        Returns at once where it could only wait for itself: on the event loop whose producer ships.
+        It returns at once on the event loop of the sending producer, where it would wait for itself.
         """
         thread = self._thread
         if thread is not None:
@@ -268,7 +269,7 @@ class KafkaLogHandler(logging.Handler):
             return
         shipper = self._shipper
         if shipper is not None and threading.get_ident() != self._shipper_thread:
-            with contextlib.suppress(RuntimeError):  # its loop is closed: nothing is shipped any more
+            with contextlib.suppress(RuntimeError):  # its loop is closed: nothing is sent any more
                 flushing = asyncio.run_coroutine_threadsafe(shipper.flush(), shipper.loop)
                 try:
                     flushing.result(self._flush_timeout)
@@ -278,9 +279,9 @@ class KafkaLogHandler(logging.Handler):
                     logging.getLogger("aioproduce.logging").warning("not flushed: %s", error)
 
     def close(self) -> None:
-        """Ship what was logged, `close_timeout` seconds at most; what is left then is told on stderr.
+        """Send the waiting records for at most `close_timeout` seconds, and report the rest on stderr.
 
-        What is logged afterwards is dropped, and counted.
+        Later records are dropped and counted.
         """
         if not self._is_closed:
             self._is_closed = True
@@ -288,17 +289,17 @@ class KafkaLogHandler(logging.Handler):
             if thread is not None:
                 thread.close(self._close_timeout)
             lost = self._queue.accepted - self.counts().shipped
-            # `logging` itself may be half taken down, and this handler the only one.
+            # `logging` itself may be partly shut down, and this may be the only handler.
             if (lost or self._queue.dropped) and self._shipper is None and sys.stderr is not None:
                 print(
-                    f"aioproduce: {lost} log record(s) for {self._topic!r} were not shipped, and "
-                    f"{self._queue.dropped} found no room",
+                    f"aioproduce: {lost} log record(s) for {self._topic!r} were not sent, and "
+                    f"{self._queue.dropped} did not fit into the queue",
                     file=sys.stderr,
                 )
         super().close()
 
     def counts(self) -> LogCounts:
-        """What became of the records so far."""
+        """Return the outcomes so far."""
         thread = self._thread
         shipper = self._shipper if thread is None else thread.shipper
         return LogCounts(

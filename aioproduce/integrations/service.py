@@ -1,17 +1,17 @@
-"""A producer over the life of a web service: start, readiness, deadlines, drain, report.
+"""A producer for the lifetime of a web service: start, readiness, deadlines, drain, report.
 
-`starlette`, `fastapi` and `aiohttp` put it into their applications; any other framework may
+`starlette`, `fastapi` and `aiohttp` integrate it into their applications; any other framework can use
 `async with service:`.
 
 Invariants:
 
-1. Starting waits for no broker, and fails for the want of none: readiness tells.
-2. From the signal that asks for the end on, the service is not ready; it goes on sending until it is stopped,
-   since requests are still being answered.
-3. Every end tells how many accepted records were not acknowledged: `stop()`, the `drain_timeout` after the
-   signal where the server has not got there, and the interpreter's exit where it never did. Only SIGKILL says
+1. Starting does not wait for a broker and does not fail without one; readiness reports it.
+2. From the shutdown signal on, the service is not ready. It continues to send until it is stopped, because requests
+   are still being answered.
+3. Every end reports how many accepted records were not acknowledged: `stop()`; `drain_timeout` after the signal, if
+   the server has not stopped the service; and the interpreter's exit, if it never did. Only SIGKILL reports
    nothing.
-4. A send whose request had no more time is never answered as if it had failed, nor as if it had succeeded.
+4. A send whose request ran out of time is answered neither as a failure nor as a success.
 """
 
 from __future__ import annotations
@@ -56,32 +56,31 @@ _running: weakref.WeakSet[ProducerService] = weakref.WeakSet()
 
 @final
 class ProducerService:
-    """A producer, and what a service needs around it.
+    """A producer with the functions that a service needs.
 
     Args:
-        make_producer: Makes the producer at the start, `lambda: Producer("localhost:9092")`; called again if
+        make_producer: Creates the producer at the start, `lambda: Producer("localhost:9092")`; called again if
             the service is started again. Or a producer, for a service that is started once.
-        drain_timeout: Seconds that the end may take until what is not acknowledged is given up. An application
-            cannot read how long its server or its orchestrator waits: give less than those.
-        request_timeout: Seconds that `send()` may take where neither the call nor the client says otherwise,
-            and the most that a client can ask for.
-        timeout_header: The header in which clients tell how many seconds a request may take.
-        topics: Topics to ask the cluster for at the start, and to be ready only with: the first request then
-            does not wait for them.
-        background_limit: Records that may be under way by `background()`.
-        retry_after: Seconds that clients are asked to wait before they repeat a request.
-        unknown_status: The status of an answer to a request whose record's outcome is unknown: 504, or 202 for
-            "accepted", which then is no promise that the record will be in the log.
-        unready_on_silent_broker: Whether readiness falls while a broker has stopped answering. By default it does
-            not: the records of other brokers go on, and all processes would be out of service at once.
-        watch_signals: Whether readiness falls at SIGTERM and SIGINT already, and not only when the server ends
-            the application.
+        drain_timeout: Seconds that the end may take before unacknowledged records are dropped. An application
+            cannot know how long its server or its orchestrator waits: set this to less.
+        request_timeout: Seconds that `send()` may take by default, and the maximum that a client can ask for.
+        timeout_header: The header with the client's timeout for a request, in seconds.
+        topics: Topics to request from the cluster at the start, and to wait for before the service is ready. The
+            first request then does not wait for them.
+        background_limit: Maximum number of pending records of `background()`.
+        retry_after: Seconds after which clients may repeat a request.
+        unknown_status: The status of an answer if the record's outcome is unknown: 504, or 202 for "accepted",
+            which does not promise that the record will be in the log.
+        unready_on_silent_broker: Whether the service stops being ready while a broker does not answer. By default
+            it does not: records for other brokers go on, and all processes would be out of service at once.
+        watch_signals: Whether the service stops being ready at SIGTERM and SIGINT, and not only when the server
+            ends the application.
 
     Attributes:
-        state: Where it is.
+        state: The service's state.
 
     Raises:
-        ValueError: a number is out of range.
+        ValueError: If a number is out of range.
 
     Example:
         >>> service = ProducerService(lambda: Producer("localhost:9092"), drain_timeout=10)
@@ -144,14 +143,14 @@ class ProducerService:
     # -- life ---
 
     async def start(self) -> None:
-        """Make and start the producer on the running event loop. Waits for no broker.
+        """Create and start the producer on the running event loop, without waiting for a broker.
 
         Raises:
-            ProducerStateError: the service runs already, or was given a producer that was started before.
-            ConfigError: as the Producer's constructor.
+            ProducerStateError: If the service is running, or was given a producer that was started before.
+            ConfigError: If the Producer's constructor raises it.
         """
         if self.state in (ServiceState.RUNNING, ServiceState.DRAINING):
-            raise ProducerStateError("this service runs already: one start() for each stop()")
+            raise ProducerStateError("this service is already running: call stop() before start()")
         producer = self._make_producer if isinstance(self._make_producer, Producer) else self._make_producer()
         await producer.start()
         if self._background is not None:
@@ -168,18 +167,18 @@ class ProducerService:
         _running.add(self)
         if self._watches_signals and not shutdown_signals.watch(self._signalled):
             _log.debug(
-                "no server of this thread handles SIGTERM: readiness falls when the application is ended"
+                "no server of this thread handles SIGTERM: the service stays ready until the application ends"
             )
 
     async def stop(self, timeout: float | None = None) -> None:
-        """Send what is under way, in the background too, then close the producer; tell what was lost.
+        """Send pending records, including background ones, close the producer, and report lost records.
 
         Args:
             timeout: Seconds, instead of `drain_timeout`.
         """
         if self._producer is None or self._background is None:
             return
-        async with self._stopping:  # who comes second waits for the first
+        async with self._stopping:  # a second call waits for the first
             if self.state is not ServiceState.STOPPED:
                 seconds = self._drain_timeout if timeout is None else timeout
                 await self._stop(self._producer, self._background, seconds)
@@ -198,7 +197,7 @@ class ProducerService:
             await background.drain(seconds)
             await producer.close(max(until - loop.time(), 0.0))
         except BaseException:
-            # Cancelled: there is no more time than for giving up.
+            # Cancelled: there is only time to drop the pending records.
             await producer.close(0)
             raise
         finally:
@@ -211,14 +210,15 @@ class ProducerService:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # Also where it was cancelled: with all else, by a server that skips the end, the sender is dead and there
-        # is nothing to wait for; alone, by Ctrl-C in a script, what was accepted is sent. A second one gives up.
+        # Also after a cancellation. If a server that skips the end has cancelled all tasks, the sender has ended
+        # and there is nothing to wait for. If Ctrl-C in a script cancelled this one, accepted records are sent; a
+        # second Ctrl-C drops them.
         await self.stop()
 
     def begin_drain(self) -> None:
-        """Be ready no more, as at the signal: for servers whose signals cannot be heard of (`watch_signals`).
+        """Stop being ready, as at the signal, for servers whose signals cannot be watched (`watch_signals`).
 
-        What is under way goes on, and so does what is still sent.
+        Pending and further sends continue.
         """
         if self.state is ServiceState.RUNNING:
             self._begin_drain()
@@ -229,7 +229,7 @@ class ProducerService:
             self.state = ServiceState.DRAINING
 
     def _signalled(self, number: int) -> None:
-        # Within a signal handler: what logs or schedules comes in the loop's next turn.
+        # Within a signal handler, so logging and scheduling happen in the next iteration of the loop.
         if self.state is not ServiceState.RUNNING or os.getpid() != self._pid or self._loop is None:
             return
         self._signal = number
@@ -241,58 +241,59 @@ class ProducerService:
         if self.state is not ServiceState.DRAINING or self._overdue is not None or self._loop is None:
             return
         _log.info(
-            "%s: not ready from now on; %d record(s) are not acknowledged yet",
-            signal.Signals(self._signal).name if self._signal else "told to drain",
+            "%s: no longer ready; %d record(s) are not acknowledged yet",
+            signal.Signals(self._signal).name if self._signal else "drain requested",
             self.outstanding_records,
         )
         self._overdue = self._loop.call_later(self._drain_timeout, self._tell_overdue)
 
     def _tell_overdue(self) -> None:
         _log.warning(
-            "%g s after it was told to end the server has not ended the application: it waits for a request or a "
+            "%g s after the shutdown signal, the server has not ended the application: it waits for a request or a "
             "connection (uvicorn: --timeout-graceful-shutdown). %d accepted record(s) are not acknowledged, and %d "
-            "of the background are under way: if it is killed now, they may be lost",
+            "background record(s) are pending: if it is killed now, they may be lost",
             self._drain_timeout,
             self.outstanding_records,
             self.counts().background_pending,
         )
 
     def _report_end(self, producer: Producer[Any, Any], background: BackgroundSends, seconds: float) -> None:
-        # Where the sender was cancelled in this very turn, what it had is not given up yet.
+        # If the sender was cancelled in this iteration of the loop, its records are not dropped yet.
         accepted = producer.abandoned_records + producer.outstanding_records
         lost = accepted + background.never_accepted
         self._undelivered += lost
         if lost:
             _log.error(
-                "%d record(s) were not acknowledged when the service ended, %g s after it began to "
-                "(drain_timeout): %d were accepted, and may be in the log; %d waited in the background to be. "
-                "Look at the brokers, or raise drain_timeout and what the server and its orchestrator give",
+                "%d record(s) were not acknowledged when the service ended, %g s after it began to end "
+                "(drain_timeout): %d were accepted, and may be in the log; %d background records were not "
+                "accepted. Check the brokers, or raise drain_timeout and the time that the server and its "
+                "orchestrator allow",
                 lost,
                 seconds,
                 accepted,
                 background.never_accepted,
             )
         else:
-            _log.info("ended: every record that was accepted has its outcome")
+            _log.info("ended: every accepted record has its outcome")
 
-    # -- whether it is well ---
+    # -- health ---
 
     def readiness(self) -> Health:
-        """Whether a record can be accepted now: what a load balancer wants to know. Costs a few microseconds.
+        """Return whether a record can be accepted now, for load balancers. It costs a few microseconds.
 
-        Not before a broker has answered (and `topics` are known), not from the signal on, and not while the
-        buffer has no room. A broker that goes away or stops answering later does not count, unless the service was
-        made with `unready_on_silent_broker`: records are accepted as long as there is room for them. How old the
-        oldest record and the oldest waiting `send()` are, and which brokers are silent, is told in any case.
+        The service is not ready before a broker has answered (and `topics` are known), after the signal, and while
+        the buffer has no room. A broker that fails or stops answering later does not count, unless
+        `unready_on_silent_broker` is set: records are accepted as long as there is room. The answer always has the
+        ages of the oldest record and of the oldest waiting `send()`, and the silent brokers.
         """
         producer = self._producer
         if producer is None or self.state in (ServiceState.NEW, ServiceState.STOPPED):
-            return Health(False, ("the producer does not run",))
+            return Health(False, ("the producer is not running",))
         reasons = []
         if self.state is ServiceState.DRAINING:
             reasons.append("the service is ending")
         if producer.state is not ProducerState.RUNNING:
-            reasons.append("the producer does not run")
+            reasons.append("the producer is not running")
         if self._probe is not None:
             reasons += self._probe.missing()
         if producer.waiting_sends or producer.outstanding_bytes > self._full_at(producer):
@@ -306,21 +307,21 @@ class ProducerService:
 
     @staticmethod
     def _full_at(producer: Producer[Any, Any]) -> int:
-        """Above so many bytes no new batch can be begun without waiting."""
+        """Return the bytes above which no new batch can be started without waiting."""
         return producer.config.buffer_memory - min(producer.config.batch_size, producer.config.buffer_memory)
 
     def liveness(self) -> Health:
-        """Whether the sender is at work: where it is not, only a new process helps.
+        """Return whether the sender is working; if not, only a new process helps.
 
-        A cluster that cannot be reached is no reason to restart.
+        An unreachable cluster is not a reason for a restart.
         """
         producer = self._producer
         if producer is not None and producer.state is ProducerState.DIED:
-            return Health(False, ("the sender died",))
+            return Health(False, ("the sender failed",))
         return Health(True, ())
 
     def counts(self) -> ServiceCounts:
-        """What it did and has under way, for metrics. May be asked for in any thread."""
+        """Return the service's counts, for metrics. It may be called in any thread."""
         background = self._background
         acknowledged, failed, pending = self._past_acknowledged, self._past_failed, 0
         if background is not None:
@@ -338,7 +339,7 @@ class ProducerService:
 
     @property
     def outstanding_records(self) -> int:
-        """Records that were accepted and have no outcome yet. To be asked on the event loop."""
+        """Accepted records without an outcome. Read it on the event loop."""
         return 0 if self._producer is None else self._producer.outstanding_records
 
     # -- sending ---
@@ -348,22 +349,22 @@ class ProducerService:
         """The running producer.
 
         Raises:
-            NotStartedError: the service was not started.
+            NotStartedError: If the service was not started.
         """
         if self._producer is None:
             raise NotStartedError(
-                "the producer service is not started: give its lifespan to the application, or use `async with`"
+                "the producer service is not started: pass its lifespan to the application, or use `async with`"
             )
         return self._producer
 
     def deadline(self, told: str | None = None) -> Deadline:
-        """Until when a request may take, from now.
+        """Return the deadline of a request that begins now.
 
         Args:
-            told: The value of the client's `timeout_header`, in seconds; `None` where it has none.
+            told: The value of the client's `timeout_header`, in seconds; `None` if it is missing.
 
         Raises:
-            InvalidDeadlineError: the value is no number of seconds above 0.
+            InvalidDeadlineError: If the value is not a number of seconds above 0.
         """
         seconds = self._request_timeout
         if told is not None:
@@ -399,23 +400,23 @@ class ProducerService:
             partition: Its partition.
             timestamp: Its timestamp.
             headers: Its headers.
-            deadline: Until when; `request_timeout` from now by default.
+            deadline: The deadline; `request_timeout` from now by default.
 
         Returns:
-            Where the record is: it is in the log.
+            The metadata of the record, which is in the log.
 
         Raises:
-            MaxBlockTimeoutError: it was not accepted in time; nothing was queued.
-            OutcomeUnknownError: it was accepted and not acknowledged in time. It goes on; what becomes of it is
-                counted and logged if it fails.
-            DeliveryError: it failed.
-            ProducerError: whatever else `Producer.send()` raises.
+            MaxBlockTimeoutError: If it was not accepted in time; nothing was queued.
+            OutcomeUnknownError: If it was accepted but not acknowledged in time. It is still being sent; its
+                outcome is counted, and logged if it fails.
+            DeliveryError: If it failed.
+            ProducerError: If `Producer.send()` raises another error.
         """
         deadline = self.deadline() if deadline is None else deadline
         remaining = deadline.remaining()
         if remaining <= 0:
             raise MaxBlockTimeoutError(
-                "the request had no more time when it came to send: nothing was queued", waited=0.0
+                "the request's time was over before the send: nothing was queued", waited=0.0
             )
         delivery = await self.producer.send(
             topic, value, key, partition=partition, timestamp=timestamp, headers=headers, timeout=remaining
@@ -424,15 +425,15 @@ class ProducerService:
             async with asyncio.timeout_at(deadline.at):
                 return await delivery
         except DeliveryError:
-            raise  # `DeliveryTimeoutError` is a TimeoutError, too, and is an outcome
+            raise  # `DeliveryTimeoutError` is also a TimeoutError, but an outcome
         except TimeoutError:
             if delivery.done() and not delivery.cancelled():
                 return delivery.result()
         self._unknown_outcomes += 1
         waited = asyncio.get_running_loop().time() - deadline.began_at
         raise OutcomeUnknownError(
-            f"the record for {topic!r} was accepted, and not acknowledged within the {waited:.3f} s of the request"
-            ": it may be in the log, or come to be there within delivery.timeout.ms",
+            f"the record for {topic!r} was accepted but not acknowledged within the {waited:.3f} s of the request"
+            ": it may be in the log, or be written within delivery.timeout.ms",
             topic=topic,
             waited=waited,
             delivery=delivery,
@@ -448,25 +449,25 @@ class ProducerService:
         timestamp: int | datetime | None = None,
         headers: Headers | None = None,
     ) -> None:
-        """Send a record without anybody waiting for it. Failures are logged and counted; `stop()` drains.
+        """Send a record without waiting for it. Failures are logged and counted; `stop()` drains.
 
-        It returns before the record is accepted: for what may be lost with the process.
+        It returns before the record is accepted, so use it for records that may be lost with the process.
 
         Raises:
-            BackgroundFullError: `background_limit` records are under way.
-            ProducerStateError: the service is not started, or ends.
+            BackgroundFullError: If `background_limit` records are pending.
+            ProducerStateError: If the service is not started, or is ending.
         """
         producer = self.producer
         assert self._background is not None, producer
         self._background.send(topic, value, key, partition=partition, timestamp=timestamp, headers=headers)
 
     def answer(self, error: BaseException) -> Answer | None:
-        """The HTTP answer to an error of a send, counted.
+        """Return the HTTP answer to an error of a send, and count it.
 
-        What clients are not told is logged, at a bounded rate.
+        Details that clients are not told are logged, at a bounded rate.
 
         Returns:
-            `None` for an error that is for the framework to answer, as a bug.
+            `None` for an error that the framework must answer, as a bug.
         """
         answer = answer_for(error, retry_after=self._retry_after, unknown_status=self._unknown_status)
         if answer is not None:
@@ -479,17 +480,17 @@ class ProducerService:
 
 
 def _report_at_exit() -> None:
-    """The interpreter ends and services still run: their server skipped the application's end."""
+    """Report services that are still running at the interpreter's exit, because their server skipped their end."""
     for service in list(_running):
         counts = service.counts()
         producer = service.producer
         if service._pid != os.getpid():
-            continue  # a child after fork(): these records are its parent's
+            continue  # a forked child: these records are its parent's
         lost = service.outstanding_records + producer.abandoned_records
         if lost or counts.background_pending:
             _log.error(
-                "the process ends, and its server skipped the application's end: %d accepted record(s) are not "
-                "acknowledged, and %d of the background are under way",
+                "the process is exiting, but its server skipped the application's end: %d accepted "
+                "record(s) are not acknowledged, and %d background record(s) are pending",
                 lost,
                 counts.background_pending,
             )

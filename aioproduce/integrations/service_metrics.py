@@ -1,10 +1,10 @@
-"""What a `ProducerService` counts, for Prometheus; the producer's own metrics are `ProducerCollector`'s.
+"""The counts of a `ProducerService` for Prometheus; `ProducerCollector` exports the producer's own metrics.
 
-Used by applications that have a registry of `prometheus_client`; needs the extra `prometheus`.
+Used by applications with a registry of `prometheus_client`; needs the extra `prometheus`.
 
 Invariants:
 
-1. A scrape may come from any thread, at any time, in whatever state the services are.
+1. A scrape may come from any thread, at any time, in any state of the services.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "aioproduce_service_"
 _TOTALS: Final = {
-    "undelivered": "Records that were given up when the service ended",
-    "unknown_outcomes": "Sends whose request had no more time when they were accepted and not acknowledged",
+    "undelivered": "Records that were dropped when the service ended",
+    "unknown_outcomes": "Sends that were accepted but not acknowledged within the time of their request",
     "background_acknowledged": "Records sent in the background that are in the log",
     "background_failed": "Records sent in the background that failed",
-    "refused_answers": "Answers of 503 that were given for the want of room, of a broker or of time",
+    "refused_answers": "Answers with status 503 for lack of room, of a broker or of time",
 }
 _GAUGES: Final = {
     "background_pending": "Records sent in the background without an outcome",
     "ready": "1 while a record can be accepted, 0 otherwise",
-    "live": "1 while the sender is at work, 0 otherwise",
+    "live": "1 while the sender is working, 0 otherwise",
 }
 
 
 @final
 class ServiceCollector(Collector):
-    """Shows the counts of services, and whether they are ready and live, with the label `service`.
+    """Exports the counts of services, their readiness and liveness, with the label `service`.
 
     Args:
         *services: Services without a name: the only one of its process.
         **named: Services by the value of their label.
 
     Raises:
-        ValueError: several services without a name.
+        ValueError: If several services have no name.
 
     Example:
         >>> prometheus_client.REGISTRY.register(ServiceCollector(service))
@@ -58,11 +58,11 @@ class ServiceCollector(Collector):
 
     def __init__(self, *services: ProducerService, **named: ProducerService) -> None:
         if len(services) > 1:
-            raise ValueError("services need names to be told apart: ServiceCollector(main=..., audit=...)")
+            raise ValueError("several services need names: ServiceCollector(main=..., audit=...)")
         self._services = {**({"": services[0]} if services else {}), **named}
 
     def collect(self) -> Iterator[Metric]:
-        """The families, for a scrape."""
+        """Return the metric families, for a scrape."""
         counts = {name: service.counts().as_dict() for name, service in self._services.items()}
         for field, text in _TOTALS.items():
             total = CounterMetricFamily(_PREFIX + field, text, labels=["service"])

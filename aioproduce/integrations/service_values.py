@@ -1,6 +1,6 @@
-"""What a service tells of itself, and how long a request may take: values.
+"""The values of a service: its state, health, counts, and the deadline of a request.
 
-Made by `ProducerService` and read by the frameworks' parts and by applications.
+Created by `ProducerService`, read by the framework modules and by applications.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import final
 
 
 class ServiceState(Enum):
-    """Where a service is in its life."""
+    """The state of a service."""
 
     NEW = auto()
     RUNNING = auto()
@@ -23,14 +23,14 @@ class ServiceState(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether all is well, and what is not.
+    """Whether the service is well, and if not, why.
 
     Attributes:
-        is_well: Whether it is.
-        reasons: What is not; empty where all is well. Nothing in them tells of the cluster's addresses.
-        oldest_record_age: Seconds since the oldest record was accepted that has no outcome yet; 0 for none. Of
-            readiness only, as the rest.
-        oldest_send_wait: Seconds for which the oldest `send()` has waited that still waits; 0 for none.
+        is_well: Whether it is well.
+        reasons: The reasons why not; empty if it is well. They do not contain the cluster's addresses.
+        oldest_record_age: Seconds since the oldest record without an outcome was accepted; 0 for none. Only
+            readiness has this field and the following ones.
+        oldest_send_wait: Seconds that the oldest waiting `send()` has waited; 0 for none.
         silent_brokers: The ids of the brokers that stopped answering.
     """
 
@@ -44,15 +44,15 @@ class Health:
 @final
 @dataclass(frozen=True, slots=True)
 class ServiceCounts:
-    """What a service did, in totals since its first start, and what it has under way.
+    """The totals of a service since its first start, and its pending records.
 
     Attributes:
-        undelivered: Records that were given up when the service ended, accepted or taken for the background.
-        unknown_outcomes: Sends whose request had no more time when they were accepted and not acknowledged.
+        undelivered: Records that were dropped when the service ended, including background ones.
+        unknown_outcomes: Sends that were accepted but not acknowledged within the time of their request.
         background_pending: Records sent in the background that have no outcome yet.
-        background_acknowledged: Those that are in the log.
-        background_failed: Those that failed; each was logged, at a bounded rate.
-        refused_answers: Answers of 503 that were given for the want of room, of a broker or of time.
+        background_acknowledged: Records sent in the background that are in the log.
+        background_failed: Records sent in the background that failed; each was logged, at a bounded rate.
+        refused_answers: Answers with status 503 for lack of room, of a broker or of time.
     """
 
     undelivered: int
@@ -63,16 +63,16 @@ class ServiceCounts:
     refused_answers: int
 
     def as_dict(self) -> dict[str, int]:
-        """All of it as what `json.dumps()` takes."""
+        """Return all counts for `json.dumps()`."""
         return asdict(self)
 
 
 @final
 class Deadline:
-    """Until when a request may take, on its event loop's clock.
+    """The deadline of a request, on its event loop's clock.
 
     Args:
-        seconds: From now.
+        seconds: Seconds from now.
     """
 
     __slots__ = ("at", "began_at")
@@ -82,5 +82,5 @@ class Deadline:
         self.at: float = self.began_at + seconds
 
     def remaining(self) -> float:
-        """Seconds that are left, 0 or more."""
+        """Return the remaining seconds, 0 or more."""
         return max(self.at - asyncio.get_running_loop().time(), 0.0)

@@ -1,19 +1,19 @@
-"""Hearing of the signals that end a service, without taking them from the server that acts on them.
+"""Watches the signals that end a service, without replacing the handlers of its server.
 
-A server (uvicorn, gunicorn's workers, aiohttp's runner) has its own handlers for SIGTERM and SIGINT, and tells
-the application of the end only after the last request. Readiness has to fall at the signal. So a handler of
-ours stands in front of the server's while somebody watches: it tells the watchers, then calls the server's.
+A server (uvicorn, gunicorn's workers, aiohttp's runner) has its own handlers for SIGTERM and SIGINT, and ends the
+application only after the last request, but readiness must end at the signal. So while there are watchers, our
+handler runs in front of the server's: it calls the watchers, then the server's handler.
 
 Invariants:
 
-1. What the handler before ours would have done happens, in the same call: `signal.signal()` handlers are
-   called; those of `loop.add_signal_handler()` run by the loop's own wake-up, which ours does not touch.
-2. Where nobody handles a signal (it ends the process, or is ignored) it stays so: nothing is installed for it.
-3. The last watcher that leaves puts the handlers back, unless somebody else has replaced ours meanwhile; one of
-   ours that somebody kept and calls later does nothing but pass the call on. No installation calls itself in a
-   circle: one that is used again could stand behind a handler that was chained to it meanwhile.
-4. A watcher runs within a signal handler: between any two bytecodes of the main thread. It may set attributes
-   and use `loop.call_soon_threadsafe()`, and must not log, lock or raise.
+1. The effect of the previous handler happens in the same call: handlers of `signal.signal()` are called; those of
+   `loop.add_signal_handler()` are run by the loop's own wake-up, which ours does not change.
+2. A signal without a handler (it ends the process or is ignored) stays without one: nothing is installed for it.
+3. When the last watcher leaves, the previous handlers are restored, unless ours were replaced meanwhile. If another
+   handler kept ours and calls it later, it only calls the previous one. Each installation is a new object, so that
+   no handler calls itself in a cycle: a reused one could be chained behind a handler that it is chained to.
+4. A watcher runs within a signal handler, between any two bytecodes of the main thread. It may set attributes and
+   use `loop.call_soon_threadsafe()`, and must not log, lock or raise.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _installed: list[_Chained] = []
 
 @final
 class _Chained:
-    """One handler of ours in front of the one that was there. Made anew at each installation (invariant 3)."""
+    """Our handler in front of the previous one. A new one for each installation (invariant 3)."""
 
     __slots__ = ("_number", "_previous", "is_active")
 
@@ -53,7 +53,7 @@ class _Chained:
         self._previous(number, frame)
 
     def remove(self) -> None:
-        """Put back the one before, if ours is the one that is called."""
+        """Restore the previous handler, if ours is installed."""
         self.is_active = False
         current: object = signal.getsignal(self._number)
         if current is self:
@@ -61,18 +61,18 @@ class _Chained:
 
 
 def watch(watcher: Callable[[int], None]) -> bool:
-    """Have a watcher called with the number of each signal that asks for the end, before the server's handler.
+    """Call a watcher with the number of each shutdown signal, before the server's handler.
 
     Returns:
-        Whether any signal is watched. Not in another thread than the main one, where Python has no signal
-        handlers, and not where no server handles them.
+        Whether any signal is watched. It is not in threads other than the main one, where Python has no signal
+        handlers, or if no server handles the signals.
     """
     if threading.current_thread() is not threading.main_thread():
         return False
     if not _watchers:
         for number in _NUMBERS:
             handler = signal.getsignal(number)
-            # Neither SIG_DFL nor SIG_IGN, nor one that is not of Python (None).
+            # Neither SIG_DFL nor SIG_IGN, nor a handler outside of Python (None).
             if handler is not None and not isinstance(handler, int | signal.Handlers):
                 _installed.append(_Chained(number, handler))
     if not _installed:
@@ -82,7 +82,7 @@ def watch(watcher: Callable[[int], None]) -> bool:
 
 
 def unwatch(watcher: Callable[[int], None]) -> None:
-    """Call it no more; without effect where it was not watching."""
+    """Stop calling a watcher; no effect if it was not watching."""
     if watcher not in _watchers:
         return
     _watchers.remove(watcher)

@@ -1,13 +1,13 @@
-"""A producer in a Starlette application; what FastAPI shares with it.
+"""A producer in a Starlette application; FastAPI uses this, too.
 
 Used by applications: a lifespan, health routes, exception handlers. Needs Starlette, which the extra `fastapi`
-brings.
+installs.
 
 Invariants:
 
-1. The lifespan wraps the application's own: that one's start comes after the producer's, its end before.
-2. Requests find the service in the lifespan's state, which reaches mounted applications, or in `app.state`,
-   where a server passes no such state on (tests without one).
+1. The lifespan wraps the application's own, which starts after the producer and ends before it.
+2. Requests find the service in the lifespan's state, which reaches mounted applications, or in `app.state` if the
+   server does not pass on that state (tests without a server).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 DEFAULT_NAME: Final = "aioproduce"
-"""Under which name the service stands in the application's state."""
+"""The service's name in the application's state."""
 
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
 
@@ -56,13 +56,13 @@ Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mapping[str, A
 def lifespan(
     service: ProducerService, own: Lifespan | None = None, *, name: str = DEFAULT_NAME
 ) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
-    """A lifespan that runs the service, around the application's own if it has one.
+    """Return a lifespan that runs the service around the application's own lifespan, if any.
 
     Args:
         service: The service.
-        own: The application's lifespan, as it would be given to the application itself. What it yields is kept.
+        own: The application's lifespan, as it would be passed to the application itself. Its result is kept.
             The producer runs before it starts and until it has ended.
-        name: For applications with several services: each has its name, and wraps the one before.
+        name: A name for each service, if there are several; each lifespan wraps the previous one.
 
     Example:
         >>> app = Starlette(lifespan=lifespan(service, own_lifespan))
@@ -82,10 +82,10 @@ def lifespan(
 
 
 def service_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> ProducerService:
-    """The service of the application that a request or a websocket came to.
+    """Return the service of a request's or websocket's application.
 
     Raises:
-        NotStartedError: it has none, or its lifespan did not run.
+        NotStartedError: If it has none, or if its lifespan did not run.
     """
     scope = connection.scope
     service = scope.get("state", {}).get(name)
@@ -93,23 +93,24 @@ def service_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Producer
         service = getattr(scope["app"].state, name, None)
     if service is None:
         raise NotStartedError(
-            f"no producer service {name!r} runs in this application: make it with lifespan=lifespan(service), and "
-            "run it under a server that has lifespans (a test: `async with app.router.lifespan_context(app)`)"
+            f"no producer service {name!r} is running in this application: create it with "
+            "lifespan=lifespan(service), and run it with a server that supports lifespans (a test: `async "
+            "with app.router.lifespan_context(app)`)"
         )
     return cast("ProducerService", service)
 
 
 def producer_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Producer[Any, Any]:
-    """The running producer of the application that a request or a websocket came to.
+    """Return the running producer of a request's or websocket's application.
 
     Raises:
-        NotStartedError: as `service_of()`.
+        NotStartedError: If it has none, or if its lifespan did not run.
     """
     return service_of(connection, name).producer
 
 
 def health_routes(service: ProducerService, prefix: str = "/health") -> list[Route]:
-    """`{prefix}/ready` and `{prefix}/live`, for load balancers: 200, or 503 with the reasons."""
+    """Return `{prefix}/ready` and `{prefix}/live` for load balancers: 200, or 503 with the reasons."""
 
     async def ready(_: Request) -> Response:
         return _health_response(service, service.readiness(), "ready")
@@ -127,12 +128,12 @@ def _health_response(service: ProducerService, health: Health, word: str) -> Res
 
 
 def add_error_handlers(app: Starlette, service: ProducerService) -> None:
-    """Have the producer's errors answered as `docs/how-to/services.md` says: 503 with Retry-After, 504, 413, 400.
+    """Answer the producer's errors as described in `docs/how-to/services.md`: 503 with Retry-After, 504, 413, 400.
 
     A websocket is closed with 1013 (try again later) instead of 503, and with 1011 instead of the others.
 
-    Errors that are bugs of the service (a topic that is denied, a value that cannot be serialized) stay the
-    framework's 500.
+    Errors that are bugs of the service (a denied topic, a value that cannot be serialized) stay the framework's
+    500.
     """
 
     async def handle(connection: Request | WebSocket, error: Exception) -> Response | None:
@@ -145,17 +146,17 @@ def add_error_handlers(app: Starlette, service: ProducerService) -> None:
         return Response(answer.body, answer.status, headers=answer.headers, media_type=CONTENT_TYPE)
 
     for kind in ANSWERED:
-        # Typed for answers alone, but called for websockets, too, without looking at what it returns.
+        # Typed for responses only, but also called for websockets, where the result is ignored.
         app.add_exception_handler(kind, cast(Any, handle))
 
 
 def install(app: Starlette, service: ProducerService, *, health: str | None = "/health") -> None:
-    """Health routes and error handlers, for an application that was made with `lifespan(service)`.
+    """Add health routes and error handlers to an application that was created with `lifespan(service)`.
 
     Args:
         app: A Starlette or FastAPI application.
         service: The service.
-        health: Where its health is asked for; `None` for nowhere.
+        health: The path prefix of the health routes; `None` for none.
     """
     add_error_handlers(app, service)
     if health is not None:

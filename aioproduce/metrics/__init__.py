@@ -1,4 +1,4 @@
-"""What an operator sees of a producer: Kafka's metrics, under Kafka's names, and our own."""
+"""The metrics of a producer: Kafka's metrics with Kafka's names, and our own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m aioproduce.metrics` prints every metric, as the page `docs/reference/metrics.md`."""
+"""`python -m aioproduce.metrics` prints every metric as the page `docs/reference/api/metrics.md`."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""The table of every metric: Kafka's names, with Kafka's meaning and unit, and ours behind them.
+"""The table of all metrics: Kafka's, with Kafka's names, meanings and units, followed by ours.
 
-Called by the ProducerLife for `producer.metrics()`. One row is one name; descriptions are for people and end up in
+Used by the ProducerLife for `producer.metrics()`. One row is one name; descriptions are for people and appear in
 Prometheus's HELP and in the docs.
 
-What differs from Java's, where a client of threads and one of an event loop cannot be the same:
+Some metrics differ from Java's, because a client with an event loop is not one with threads:
 
-- `waiting-threads` are tasks (`waiting-tasks` is the same number), and so may wait more than a second a second:
-  `bufferpool-wait-ratio` can exceed 1, as with threads.
-- `select-*`, `io-*` and `io-wait-*`: a select is a step of the sender; I/O time is what it works, and what answers
-  take to be read, the wait what it sleeps between.
-- `record-size-*` are the bytes of a record in its batch; Java's are of the largest record of each batch, by an
-  estimate that has the batch's header in it.
-- `connection-close-*` are of connections that were open: Java counts refused ones. `connection-count` likewise.
+- `waiting-threads` counts tasks (`waiting-tasks` is the same number), which together may wait more than a second
+  per second: `bufferpool-wait-ratio` can exceed 1, as with threads.
+- `select-*`, `io-*` and `io-wait-*`: a select is a step of the sender. I/O time is the time of these steps and of
+  reading answers; I/O wait is the time that the sender sleeps in between.
+- `record-size-*` are the bytes of a record in its batch. Java's are of the largest record of each batch, with an
+  estimate that includes the batch's header.
+- `connection-close-*` and `connection-count` count only connections that were open; Java also counts refused ones.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ _BOUNDS: Final = {
     "ms": tuple(2.0**power for power in range(-4, 18)),
     "bytes": tuple(2.0**power for power in range(6, 25)),
 }
-"""Bounds of histograms by their unit: a sixteenth of a millisecond to two minutes, 64 bytes to 16 MiB."""
+"""Bounds of histograms by unit: a sixteenth of a millisecond to two minutes, 64 bytes to 16 MiB."""
 
 _SENDER_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     distribution(
         "batch-size",
         "bytes",
-        "number of bytes sent of a partition in a request",
+        "number of bytes sent per partition in a request",
         lambda m: m.batches.size,
-        "Bytes sent of a partition in a request",
+        "Bytes sent per partition in a request",
     ),
     average(
         "compression-rate",
         "",
-        "compressed size of a batch's records over their size",
+        "compressed size of a batch's records divided by their size",
         lambda m: m.batches.compression,
     ),
     distribution(
@@ -101,34 +101,39 @@ _SENDER_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     meter(
         "batch-split",
         "batches",
-        "batches that were split, being too large for the broker",
+        "batches that were split because the broker found them too large",
         lambda m: m.batch_splits,
     ),
-    gauge("requests-in-flight", "requests", "The requests that are not answered yet"),
+    gauge("requests-in-flight", "requests", "The requests without an answer"),
     gauge("metadata-age", "s", "The age of the metadata in use"),
     distribution(
         "produce-throttle-time",
         "ms",
-        "time that a broker throttled this client for, by each answer",
+        "time for which a broker throttled this client, per answer",
         lambda m: m.throttle,
-        "Time that a broker throttled this client for",
+        "Time for which a broker throttled this client",
     ),
 )
 
 _BUFFER_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     gauge("waiting-threads", "tasks", "The tasks that wait for room in buffer.memory"),
-    gauge("buffer-total-bytes", "bytes", "The memory that records may take: buffer.memory"),
-    gauge("buffer-available-bytes", "bytes", "The part of it that no batch holds"),
+    gauge("buffer-total-bytes", "bytes", "The maximum memory for records: buffer.memory"),
+    gauge("buffer-available-bytes", "bytes", "The part of buffer.memory that is free"),
     level(
         "bufferpool-wait-ratio",
         "",
-        "The time waited for room, of all tasks, in each second",
+        "The time that all tasks waited for room, per second",
         lambda m, now: m.buffer_wait.rate(now) / 1e9,
     ),
     total(
         "bufferpool-wait-time-ns-total", "ns", "The total time waited for room", lambda m: m.buffer_wait.total
     ),
-    meter("buffer-exhausted", "records", "records refused for want of room", lambda m: m.buffer_exhausted),
+    meter(
+        "buffer-exhausted",
+        "records",
+        "records refused because there was no room",
+        lambda m: m.buffer_exhausted,
+    ),
 )
 
 
@@ -151,7 +156,7 @@ _NETWORK_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     total(
         "successful-authentication-no-reauth-total",
         "connections",
-        "The total number of those that need not authenticate again",
+        "The total number of connections that need not authenticate again",
         lambda m: m.authentications_without_end.total,
     ),
     meter(
@@ -163,7 +168,7 @@ _NETWORK_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     meter(
         "failed-authentication",
         "connections",
-        "connections refused for who we are",
+        "connections that could not authenticate",
         lambda m: m.failed_authentications,
     ),
     meter(
@@ -237,7 +242,7 @@ _OUR_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     gauge("txn-pause", "ms", "The pause before the first request of the next transaction"),
     gauge("txn-first-produce-wait", "ms", "The time of the first Produce of the latest transaction"),
     gauge(
-        "txn-open-time", "ms", "How long the coordinator may have known of the open transaction; 0 for none"
+        "txn-open-time", "ms", "How long the open transaction may have existed at its coordinator; 0 for none"
     ),
     looked_up_total("txn-committed-total", "transactions", "The total number of transactions committed"),
     looked_up_total("txn-aborted-total", "transactions", "The total number of transactions aborted"),
@@ -247,20 +252,20 @@ _OUR_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     distribution(
         "send-wait-time",
         "ms",
-        "time that a send() waited for room, of those that did",
+        "time that a send() waited for room, if it had to wait",
         lambda m: m.buffer_wait_time,
     ),
     distribution(
         "batching-time",
         "ms",
-        "time of a batch from its first record until it was full or linger.ms over",
+        "time of a batch from its first record until it was full or linger.ms had passed",
         lambda m: m.batches.batching_time,
-        "Time of a batch until it was full or linger.ms over",
+        "Time of a batch until it was full or linger.ms had passed",
     ),
     distribution(
         "await-send-time",
         "ms",
-        "time that a batch, full or its linger over, waited to be sent",
+        "time that a complete batch waited to be sent",
         lambda m: m.batches.await_send_time,
     ),
     distribution(
@@ -269,7 +274,7 @@ _OUR_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     distribution(
         "retry-time",
         "ms",
-        "time from the failure of a batch's first attempt to its outcome, of those that failed",
+        "time from the failure of a batch's first attempt to its outcome",
         lambda m: m.batches.retry_time,
         "Time from the failure of the first attempt to the outcome",
     ),
@@ -280,12 +285,12 @@ _OUR_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
         lambda m: m.batches.delivery_time,
     ),
     distribution(
-        "event-loop-lag", "ms", "time by which the event loop ran the sender late", lambda m: m.loop_lag
+        "event-loop-lag", "ms", "delay with which the event loop ran the sender", lambda m: m.loop_lag
     ),
     meter(
         "unobserved-failure",
         "records",
-        "records that failed and that nobody awaited",
+        "records that failed without being awaited",
         lambda m: m.unobserved_failures,
     ),
 )
@@ -297,7 +302,7 @@ PRODUCER_SECTIONS: Final[Mapping[str, tuple[Row[ProducerMetrics], ...]]] = {
     "The network": _NETWORK_ROWS,
     "Stages of a record's life, and the event loop": _OUR_ROWS,
 }
-"""Those of the producer itself. All sections but the last are Kafka's; percentiles are ours everywhere."""
+"""The metrics of the producer itself. All sections but the last are Kafka's; percentiles are always ours."""
 
 PRODUCER_ROWS: Final = table(*PRODUCER_SECTIONS.values())
 
@@ -319,15 +324,15 @@ GAUGES: Final = (
     "buffer-available-bytes",
     "connection-count",
 )
-"""What the owner of the sensors looks up: names of `ProducerMetrics.gauges`."""
+"""The metrics that the owner of the sensors looks up: names of `ProducerMetrics.gauges`."""
 
 TOPIC_ROWS: Final[tuple[Row[TopicMetrics], ...]] = table(
     meter("record-send", "records", "records sent, each attempt counted", lambda m: m.records),
-    meter("byte", "bytes", "bytes sent, as compressed", lambda m: m.bytes),
+    meter("byte", "bytes", "bytes sent, compressed", lambda m: m.bytes),
     level(
         "compression-rate",
         "",
-        "The average compressed size of a batch's records over their size",
+        "The average compressed size of a batch's records divided by their size",
         lambda m, now: m.compression.average(now),
     ),
     meter("record-retry", "records", "records that were queued again after an error", lambda m: m.retries),
@@ -345,7 +350,7 @@ NODE_ROWS: Final[tuple[Row[NodeMetrics], ...]] = table(
     level(
         "requests-in-flight",
         "requests",
-        "The requests that are not answered yet",
+        "The requests without an answer",
         lambda m, _: float(m.in_flight()),
     ),
     level(
@@ -361,7 +366,7 @@ HISTOGRAMS: Final = tuple(
     for row in PRODUCER_ROWS
     if row.histogram is not None
 )
-"""Name, unit, what it is of, and where that is kept."""
+"""Name, unit, description, and the sensor."""
 
 
 def snapshot(
@@ -375,16 +380,16 @@ def snapshot(
 
     Args:
         metrics: The sensors.
-        client_id: The tag that all have.
+        client_id: The tag of all metrics.
         app_info: `version`, `commit-id` and `start-time-ms`.
-        now: The instant that the windows end at.
-        taken_at_ms: The same in milliseconds since the epoch.
+        now: The end of the windows.
+        taken_at_ms: The same instant in milliseconds since the epoch.
     """
     tags = {"client-id": client_id}
     found: list[Metric] = []
     found += _read(PRODUCER, tags, PRODUCER_ROWS, metrics, now)
     found.append(_connections(metrics, tags, app_info, now))
-    # Copied in one step: a scrape may read from another thread, while a topic or a broker appears.
+    # Copied in one step: another thread may read this while a topic or a broker is added.
     for topic, of_topic in list(metrics.batches.topics.items()):
         found += _read(TOPIC, {**tags, "topic": topic}, TOPIC_ROWS, of_topic, now)
     for node_id, of_node in list(metrics.nodes.items()):
@@ -394,9 +399,7 @@ def snapshot(
         unit = "" if isinstance(value, str) else "ms"
         found.append(Metric(APP_INFO, name, tags, APP_INFO_TEXTS[name], unit, kind, value))
     count = float(len(found) + 1)
-    found.append(
-        Metric(COUNT, "count", tags, "How many metrics there are", "metrics", MetricKind.GAUGE, count)
-    )
+    found.append(Metric(COUNT, "count", tags, "The number of metrics", "metrics", MetricKind.GAUGE, count))
     histograms = [_histogram(*each, tags, metrics) for each in HISTOGRAMS]
     return MetricsSnapshot(found, histograms, taken_at_ms)
 
@@ -404,13 +407,13 @@ def snapshot(
 def _connections(
     metrics: ProducerMetrics, tags: Mapping[str, str], app_info: Mapping[str, str | float], now: float
 ) -> Metric:
-    """The open connections by what this client tells brokers that it is (KIP-511)."""
+    """Return the number of open connections, with the name and version that this client sends (KIP-511)."""
     software = {"clientSoftwareName": "aioproduce", "clientSoftwareVersion": str(app_info["version"])}
     return Metric(
         PRODUCER,
         "connections",
         {**tags, **software},
-        "The connections that are open, by client and version",
+        "The open connections, by client and version",
         "connections",
         MetricKind.GAUGE,
         metrics.gauges["connection-count"](now),
@@ -431,8 +434,8 @@ def _histogram(
 
 APP_INFO_TEXTS: Final[Mapping[str, str]] = {
     "version": "The version of aioproduce",
-    "commit-id": "The revision that it was made from, where that is known",
-    "start-time-ms": "When the producer was started, in milliseconds since the epoch",
+    "commit-id": "The revision that it was built from, if known",
+    "start-time-ms": "The time when the producer was started, in milliseconds since the epoch",
 }
 
 

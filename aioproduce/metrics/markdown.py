@@ -1,6 +1,6 @@
 """Prints the table of metrics as the page `docs/reference/metrics.md`.
 
-Called by `python -m aioproduce.metrics`; a test holds the checked-in page to it.
+Used by `python -m aioproduce.metrics`; a test compares the checked-in page with it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from aioproduce.metrics.rows import PERCENTILES, Row
 _HEAD: Final = """\
 # Metrics
 
-Every metric of a producer, under the names that Kafka's Java client gives them, so that dashboards and alerts made
-for that fit. This page is printed by the table that the code itself goes by:
-`python -m aioproduce.metrics > docs/reference/metrics.md`. What to look at when something is wrong is told in
-[troubleshooting](../how-to/troubleshooting.md).
+Every metric of a producer, with the names of Kafka's Java client, so that dashboards and alerts for that client
+work. This page is generated from the table that the code itself uses:
+`python -m aioproduce.metrics > docs/reference/metrics.md`. [Troubleshooting](../how-to/troubleshooting.md) explains
+which metrics to check for a problem.
 
 ## Reading them
 
@@ -33,41 +33,44 @@ json.dumps(snapshot.as_dict())
 
 - A **total** counts from the start of the producer and never falls.
 - Rates, averages, maxima and percentiles are over the last `metrics.num.samples` windows of
-  `metrics.sample.window.ms` each (2 of 30 s). A rate is over no less than all but one of the windows, as in Kafka:
-  right after the start it is too low rather than too high. An average, a maximum or a percentile of nothing is NaN,
-  and null in `as_dict()`.
+  `metrics.sample.window.ms` each (2 of 30 s). A rate is over at least all but one of the windows, as in Kafka:
+  right after the start it is too low rather than too high. Without any values, an average, a maximum or a
+  percentile is NaN, and null in `as_dict()`.
 - **Percentiles** (`-p50`, `-p99`, `-p999`) are ours. They are at most 4.4 % above the exact ones, and never above
-  the maximum. What is beneath them is in `snapshot.histograms`: counts since the start, for tools that reckon
-  percentiles themselves, over several producers together, say.
-- All metrics carry the tag `client-id`: give each producer of a process a `client.id` of its own.
+  the maximum. `snapshot.histograms` has the counts since the start, for tools that compute percentiles themselves,
+  e.g. over several producers together.
+- All metrics have the tag `client-id`: give each producer of a process its own `client.id`.
 - Metrics can be read before the start and after the end. Reading costs some 400 microseconds, and 25 for each topic
-  and broker: every second is fine, every record is not. What is recorded is so per batch, request and wait.
+  and broker: every second is fine, every record is not. Values are recorded per batch, request and wait.
 
 ## What differs from Java's
 
 - "Threads" are tasks: `waiting-threads` counts those that wait in `send()`; `waiting-tasks` is the same number.
-- A "select" is a step of the sender, which runs in your event loop. `io-*` is what those steps take, together with
-  the reading of answers: the share of the loop that the producer uses. `io-wait-*` is what it sleeps in between.
-- `record-size-*` are of each record as it lies in its batch. Java's are of the largest record of each batch, by an
-  estimate that has the header of a batch in it.
-- `connection-close-*` and `connection-count` are of connections that were open; Java counts refused ones as well.
+- A "select" is a step of the sender, which runs in your event loop. `io-*` is the time of these steps and of
+  reading answers: the share of the loop that the producer uses. `io-wait-*` is the time that it sleeps in
+  between.
+- `record-size-*` are of each record in its batch. Java's are of the largest record of each batch, with an
+  estimate that includes the batch's header.
+- `connection-close-*` and `connection-count` count only connections that were open; Java also counts refused ones.
 - `record-error-total` without a topic also counts records that `send()`, `try_send()` or a bulk call refused, as
   Java's does; with a topic, only those that were accepted and failed. A call that is cancelled while it waits
-  counts for the record that it waits for, as a thread that is interrupted there does in Java.
-- `produce-throttle-time-*` are of every answer but those to ApiVersions.
-- `txn-*-time-ns-total` count what calls waited. A commit goes on when its call stops waiting; that is not counted.
+  counts for the record that it waits for, as an interrupted thread does in Java.
+- `produce-throttle-time-*` are of every answer except those to ApiVersions.
+- `txn-*-time-ns-total` count the waiting time of calls. A commit continues when its call stops waiting; that time
+  is not counted.
 - `txn-committed-total`, `txn-aborted-total` and `txn-unknown-total` count each transaction once, by its outcome. A
-  fenced producer counts what it had open as aborted, or as unknown where a commit was on its way.
-- `successful-authentication-no-reauth-total` counts connections whose broker ends no session. Java's client
+  fenced producer counts its open transaction as aborted, or as unknown if a commit was in progress.
+- `successful-authentication-no-reauth-total` counts connections whose broker does not end sessions. Java's client
   counts every connection there.
-- `buffer-exhausted-total` counts each record that found no room, also those of `try_send()`, which does not wait.
+- `buffer-exhausted-total` counts each record that found no room, including those of `try_send()`, which does not
+  wait.
 - The deprecated `bufferpool-wait-time-total`, `iotime-total` and `io-waittime-total` are left out, as in Kafka 4.
 
 """
 
 
 def markdown_page() -> str:
-    """The whole page, as it is checked in."""
+    """Return the whole page, as it is checked in."""
     return _HEAD + "\n".join(_sections()) + "\n"
 
 
@@ -81,25 +84,25 @@ def _sections() -> Iterator[str]:
     yield from _section(
         "Each broker: `producer-node-metrics`, tag `node-id`", NODE_ROWS, ours=("requests-in-flight",)
     )
-    yield "A broker is `node-2` by its id, or `node--1` by its place in `bootstrap.servers` until that is known.\n"
+    yield "A broker is `node-2` by id, or `node--1` by its place in `bootstrap.servers` until the id is known.\n"
     yield "## The rest\n"
-    yield "| group | metric | what it is |\n|---|---|---|"
+    yield "| group | metric | description |\n|---|---|---|"
     for name, text in APP_INFO_TEXTS.items():
         yield f"| `app-info` | `{name}` | {text} |"
-    yield "| `kafka-metrics-count` | `count` | How many metrics there are |"
+    yield "| `kafka-metrics-count` | `count` | The number of metrics |"
     yield (
         "| `producer-metrics` | `connections`, tags `clientSoftwareName` and `clientSoftwareVersion` | The "
-        "connections that are open, by client and version |\n"
+        "open connections, by client and version |\n"
     )
     yield "## Histograms\n"
-    yield "| histogram | unit | what it is of |\n|---|---|---|"
+    yield "| histogram | unit | description |\n|---|---|---|"
     for name, unit, text, _ in HISTOGRAMS:
         yield f"| `{name}` | {unit} | {text} |"
 
 
 def _section(title: str, rows: Iterable[Row[Any]], ours: Iterable[str] = ()) -> Iterator[str]:
     yield f"## {title}\n"
-    yield "| metric | unit | kind | what it is | whose |\n|---|---|---|---|---|"
+    yield "| metric | unit | kind | description | origin |\n|---|---|---|---|---|"
     suffixes = tuple(f"-{suffix}" for suffix, _ in PERCENTILES)
     for row in rows:
         whose = "ours" if row.name in ours or row.name.endswith(suffixes) else "Kafka's"

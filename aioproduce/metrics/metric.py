@@ -1,4 +1,4 @@
-"""What `producer.metrics()` gives: values at one instant, by Kafka's names; plain data."""
+"""The result of `producer.metrics()`: values at one instant with Kafka's names; plain data."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, final
 
 
 class MetricKind(Enum):
-    """How a value may be read."""
+    """How to read a value."""
 
     TOTAL = "total"
-    """Only grows, from the start of the producer on."""
+    """A number that only grows, from the start of the producer on."""
     GAUGE = "gauge"
-    """Goes up and down: a state, a rate, an average or a percentile."""
+    """A number that goes up and down: a state, a rate, an average or a percentile."""
     TEXT = "text"
-    """Is no number."""
+    """A text."""
 
 
 @final
@@ -26,13 +26,14 @@ class Metric:
     """One value.
 
     Attributes:
-        group: Kafka's group, as `producer-metrics`, `producer-topic-metrics` or `producer-node-metrics`.
-        name: Kafka's name, as `record-send-total`.
-        tags: `client-id`, and `topic` or `node-id` where the group has one of each.
-        description: What it is.
-        unit: Of the value: `ms`, `ns`, `s`, `bytes`, `records`, ... or `1/s` of those; empty for text and ratios.
-        kind: How it may be read.
-        value: NaN for an average, a maximum or a percentile of nothing, as in Kafka.
+        group: Kafka's group, e.g. `producer-metrics`, `producer-topic-metrics` or `producer-node-metrics`.
+        name: Kafka's name, e.g. `record-send-total`.
+        tags: `client-id`, and `topic` or `node-id` in the groups by topic or node.
+        description: What it measures.
+        unit: The value's unit: `ms`, `ns`, `s`, `bytes`, `records`, ... or `1/s` of those; empty for text and
+            ratios.
+        kind: How to read it.
+        value: NaN for an average, a maximum or a percentile without any values, as in Kafka.
     """
 
     group: str
@@ -47,16 +48,16 @@ class Metric:
 @final
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """All that was ever recorded of one size or duration; for exporters that count percentiles themselves.
+    """All recorded values of one size or duration, for exporters that compute percentiles themselves.
 
     Attributes:
-        name: As the metrics of the same numbers begin: `request-latency` for `request-latency-avg`.
-        tags: As those of a metric.
-        description: What it is.
+        name: The common prefix of the related metrics: `request-latency` for `request-latency-avg`.
+        tags: The same as those of a metric.
+        description: What it measures.
         unit: `ms` or `bytes`.
-        bounds: Upper ends of the buckets, ascending.
-        counts: For each bound how many were at most that; one more than bounds, the last for all.
-        total: Their sum.
+        bounds: Upper bounds of the buckets, ascending.
+        counts: For each bound, the number of values that are at most that; one more element for all values.
+        total: The sum of all values.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many were recorded."""
+        """The number of recorded values."""
         return self.counts[-1]
 
 
@@ -79,8 +80,8 @@ class MetricsSnapshot(Sequence[Metric]):
 
     Args:
         metrics: The values.
-        histograms: What is beneath some of them.
-        taken_at_ms: When, in milliseconds since the epoch.
+        histograms: The histograms of some of them.
+        taken_at_ms: The time, in milliseconds since the epoch.
 
     Example:
         >>> snapshot = producer.metrics()
@@ -117,7 +118,7 @@ class MetricsSnapshot(Sequence[Metric]):
         return f"<MetricsSnapshot of {len(self)} metrics>"
 
     def find(self, name: str, **tags: str) -> list[Metric]:
-        """The metrics of that name that have these tags; a tag's dash is written as an underscore."""
+        """Return the metrics with that name and these tags; a tag's dash is written as an underscore."""
         wanted = {tag.replace("_", "-"): value for tag, value in tags.items()}
         return [
             metric
@@ -126,10 +127,10 @@ class MetricsSnapshot(Sequence[Metric]):
         ]
 
     def value(self, name: str, **tags: str) -> float:
-        """The one number of that name: the producer's own, or with a tag that of the topic or the node.
+        """Return the number with that name: the producer's own, or with a tag that of the topic or the node.
 
         Raises:
-            KeyError: there is none of that name and these tags (yet): topics and nodes appear when they are used.
+            KeyError: If there is none with that name and these tags; topics and nodes appear on first use.
         """
         found = [metric for metric in self.find(name, **tags) if len(metric.tags) == 1 + len(tags)]
         if not found or isinstance(found[0].value, str):
@@ -138,18 +139,20 @@ class MetricsSnapshot(Sequence[Metric]):
         return found[0].value
 
     def histogram(self, name: str) -> Histogram:
-        """The histogram of that name.
+        """Return the histogram with that name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: If there is none.
         """
         for histogram in self.histograms:
             if histogram.name == name:
                 return histogram
-        raise KeyError(f"no histogram {name}: there are {', '.join(one.name for one in self.histograms)}")
+        raise KeyError(
+            f"no histogram {name}; the histograms are {', '.join(one.name for one in self.histograms)}"
+        )
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: the metrics by group, then by `name` or `name{tag=value}`; what is NaN is None."""
+        """Return a value for JSON: the metrics by group, then by `name` or `name{tag=value}`; NaN becomes None."""
         groups: dict[str, dict[str, float | str | None]] = {}
         for metric in self._metrics:
             tags = ",".join(f"{tag}={value}" for tag, value in metric.tags.items() if tag != "client-id")

@@ -1,12 +1,12 @@
-"""The sensors of one producer: what the core, the driver and `send()` record into.
+"""The sensors of one producer, which the core, the driver and `send()` record into.
 
-Owned by the ProducerLife, which hands it to whoever records. Recorded is once a batch, a request or a wait, never
-once a record; what can be read when somebody asks (bytes in use, requests in flight) is a gauge.
+Owned by the ProducerLife, which passes it to the code that records. Values are recorded once per batch, request or
+wait, never per record. Values that can be read on demand (bytes in use, requests in flight) are gauges.
 
-Times come in as seconds and are kept in the units of Kafka's metrics: milliseconds, or nanoseconds where the name
+Times are recorded in seconds and kept in the units of Kafka's metrics: milliseconds, or nanoseconds if the name
 says so.
 
-Invariant: nothing here raises, whatever is recorded, and nothing but topics and brokers makes it grow.
+Invariant: recording never raises, and memory grows only with the number of topics and brokers.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ TIMED_CALLS: Final[Mapping[str, str]] = {
     "txn-abort": "abort_transaction() took",
     "metadata-wait": "calls waited for a topic's metadata",
 }
-"""What `<name>-time-ns-total` adds up the time of, in words."""
+"""The times that `<name>-time-ns-total` adds up, in words."""
 
 
 @final
 class ProducerMetrics(RequestMetrics):
-    """All sensors of a producer; those of requests and of the sender's turns are inherited.
+    """All sensors of a producer; those of requests and of the sender's steps are inherited.
 
     Args:
-        windows: How long what is recorded counts.
+        windows: The sample windows.
 
     Attributes:
-        batches: What every batch passes, by topic and altogether.
-        gauges: What is read when somebody asks, by the metric's name; set by the owner.
+        batches: The sensors of batches, by topic and in total.
+        gauges: The values that are read on demand, by the metric's name; set by the owner.
         calls: Nanoseconds spent in each of `TIMED_CALLS`.
     """
 
@@ -88,17 +88,17 @@ class ProducerMetrics(RequestMetrics):
         self.unobserved_failures: Meter = Meter(windows)
 
     def refused(self, now: float, count: int = 1) -> None:
-        """Records that no batch took: the call that sent them raised."""
+        """Count records that did not get into a batch, because the call that sent them raised."""
         self.batches.errors.record(count, now)
 
     # -- logins ---
 
     def authenticated(self, is_first: bool, has_end: bool, seconds: float, now: float) -> None:
-        """A login succeeded, or where there is none the handshake of TLS.
+        """Record a successful login, or without SASL the handshake of TLS.
 
         Args:
             is_first: Whether it is the connection's first one.
-            has_end: Whether the broker ends the session if no other follows.
+            has_end: Whether the broker ends the session unless the client logs in again.
             seconds: How long it took.
             now: The current instant.
         """
@@ -111,16 +111,16 @@ class ProducerMetrics(RequestMetrics):
             self.authentications_without_end.record(1, now)
 
     def authentication_failed(self, is_first: bool, now: float) -> None:
-        """A login failed, or the handshake of TLS."""
+        """Record a failed login, or a failed handshake of TLS."""
         (self.failed_authentications if is_first else self.failed_reauthentications).record(1, now)
 
     # -- waits ---
 
     def waited_for_memory(self, seconds: float, now: float) -> None:
-        """A call waited for room, in vain or not."""
+        """Record that a call waited for room, successfully or not."""
         self.buffer_wait.record(seconds * _NS, now)
         self.buffer_wait_time.record(seconds * _MS, now)
 
     def spent(self, call: str, seconds: float) -> None:
-        """A call of `TIMED_CALLS` took so long."""
+        """Record the duration of a call of `TIMED_CALLS`."""
         self.calls[call] += round(seconds * _NS)

@@ -1,6 +1,6 @@
-"""Rows of the table of metrics, and how those that belong together are made: a total and its rate, and so on.
+"""Rows of the table of metrics, and functions for rows that belong together: a total and its rate, and so on.
 
-Called by `catalog`, which has the table.
+Used by `catalog`, which contains the table.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Row(Generic[_T]):
     """One metric of the table.
 
     Attributes:
-        name: Kafka's.
-        unit: Of the value.
-        kind: How it may be read.
-        description: What it is.
-        read: Its value now, of the sensors that have it.
-        histogram: For the first row of a distribution, what its histogram is of, and where that is kept.
+        name: Kafka's name.
+        unit: The value's unit.
+        kind: How to read it.
+        description: What it measures.
+        read: Returns its current value from the sensors.
+        histogram: For the first row of a distribution, the description of its histogram, and its sensor.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Row(Generic[_T]):
 
 
 def total(name: str, unit: str, description: str, read: Callable[[_T], float]) -> Row[_T]:
-    """What only grows."""
+    """Return a number that only grows."""
     return Row(name, unit, MetricKind.TOTAL, description, lambda m, _: read(m))
 
 
 def level(name: str, unit: str, description: str, read: Callable[[_T, float], float]) -> Row[_T]:
-    """What goes up and down."""
+    """Return a number that goes up and down."""
     return Row(name, unit, MetricKind.GAUGE, description, read)
 
 
@@ -60,27 +60,27 @@ def _total_and_rate(
 
 
 def meter(name: str, unit: str, what: str, of: Callable[[_T], Meter]) -> Iterator[Row[_T]]:
-    """A total and a rate."""
+    """Return a total and a rate."""
     return _total_and_rate(name, unit, what, lambda m: of(m).total, lambda m, now: of(m).rate(now))
 
 
 def counted(name: str, unit: str, what: str, of: Callable[[_T], Spread]) -> Iterator[Row[_T]]:
-    """How many there were of something whose sizes are recorded."""
+    """Return the total and the rate of events whose sizes are recorded."""
     return _total_and_rate(name, unit, what, lambda m: float(of(m).count), lambda m, now: of(m).rate(now))
 
 
 def zero(name: str, unit: str, what: str) -> Iterator[Row[ProducerMetrics]]:
-    """A total and a rate of what this client cannot do yet."""
+    """Return a total and a rate for a feature that this client does not support yet."""
     return _total_and_rate(name, unit, what, lambda _: 0.0, lambda _m, _: 0.0)
 
 
 def average(name: str, unit: str, what: str, of: Callable[[_T], Spread]) -> Row[_T]:
-    """An average alone."""
+    """Return an average alone."""
     return level(f"{name}-avg", unit, f"The average {what}", lambda m, now: of(m).average(now))
 
 
 def spread(name: str, unit: str, what: str, of: Callable[[_T], Spread]) -> Iterator[Row[_T]]:
-    """An average and a maximum."""
+    """Return an average and a maximum."""
     yield average(name, unit, what, of)
     yield level(f"{name}-max", unit, f"The maximum {what}", lambda m, now: of(m).maximum(now))
 
@@ -88,7 +88,7 @@ def spread(name: str, unit: str, what: str, of: Callable[[_T], Spread]) -> Itera
 def distribution(
     name: str, unit: str, what: str, of: Callable[[_T], Distribution], histogram: str = ""
 ) -> Iterator[Row[_T]]:
-    """An average, a maximum and percentiles; and a histogram, whose text may be another one."""
+    """Return an average, a maximum and percentiles, and a histogram, which may have its own description."""
     mean, most = spread(name, unit, what, of)
     yield replace(mean, histogram=(histogram or what[0].upper() + what[1:], of))
     yield most
@@ -102,15 +102,15 @@ def distribution(
 
 
 def gauge(name: str, unit: str, description: str) -> Row[ProducerMetrics]:
-    """What is looked up when somebody asks."""
+    """Return a number that is looked up when it is read."""
     return level(name, unit, description, lambda m, now: m.gauges[name](now))
 
 
 def looked_up_total(name: str, unit: str, description: str) -> Row[ProducerMetrics]:
-    """What only grows, and is looked up when somebody asks."""
+    """Return a number that only grows and is looked up when it is read."""
     return Row(name, unit, MetricKind.TOTAL, description, lambda m, now: m.gauges[name](now))
 
 
 def table(*groups: Row[_T] | Iterable[Row[_T]]) -> tuple[Row[_T], ...]:
-    """All of them."""
+    """Return all rows."""
     return tuple(row for group in groups for row in ((group,) if isinstance(group, Row) else group))

@@ -18,10 +18,8 @@ class LoadTable:
     """Partitions with weights: the fewer batches wait for one, the more likely it is drawn.
 
     A partition's weight is one more than the longest queue, minus its own queue. In Kafka's own example, queues of
-    0, 3
-    and 1 batches have the weights 4, 1 and 3, and the cumulative weights 4, 5 and 8. Of the numbers 0 to 7, 0 to 3
-    draw
-    the first partition, 4 the second and 5 to 7 the third.
+    0, 3 and 1 batches have the weights 4, 1 and 3, and the cumulative weights 4, 5 and 8. Of the numbers 0 to 7,
+    0 to 3 draw the first partition, 4 the second and 5 to 7 the third.
 
     Args:
         partitions: The partitions that may be drawn; at least one.

@@ -93,8 +93,7 @@ class UniformSticky(_Sticky):
             appended: The number of bytes; 0 only checks again whether to switch.
             view: The topic's partitions.
             can_switch: Whether every batch of the partition's queue is full. Otherwise a switch would send
-                fractional
-                batches when `linger.ms` is high, so it waits until twice the size.
+                fractional batches when `linger.ms` is high, so it waits until twice the size.
         """
         if partition != self._partition:
             return

@@ -3,8 +3,7 @@
 Used by the collectors in `prometheus`. The names follow jmx_exporter's default format, `domain_type_attribute{other
 properties}`, for the MBean `kafka.producer:type=producer-metrics,client-id=X`: every character other than a letter,
 digit or underscore becomes an underscore. Totals are named `..._total`. jmx_exporter below 1.0 does so, and 1.x if
-it
-is configured to export them as counters (`inferCounterTypeFromName`, or `type: COUNTER` in a rule). Dashboards
+it is configured to export them as counters (`inferCounterTypeFromName`, or `type: COUNTER` in a rule). Dashboards
 expect these names.
 """
 

@@ -117,8 +117,7 @@ class TracingInterceptor:
         """Start a span of the transaction and make it current in its body: records sent there are its children.
 
         The conventions do not define a name for a transaction. The transactional.id is an attribute and not part of
-        the
-        span's name, because the number of names should be small.
+        the span's name, because the number of names should be small.
         """
         known = {"messaging.system": "kafka", **self._client, _TRANSACTIONAL_ID: transactional_id}
         span = self._tracer.start_span("transaction", attributes=known)

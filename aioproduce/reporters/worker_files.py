@@ -4,10 +4,8 @@ Used by services with gunicorn or uvicorn workers, where a scrape reaches a rand
 multiprocess mode ignores collectors. Needs no library; the reader is `WorkersCollector`.
 
 A worker claims the lowest free number with a lock that the kernel releases when the process ends, however it ends.
-A
-worker that replaces another therefore continues with its number (for Prometheus, a counter that was reset), and
-there
-are never more series than concurrent workers.
+A worker that replaces another therefore continues with its number (for Prometheus, a counter that was reset), and
+there are never more series than concurrent workers.
 
 Invariants:
 
@@ -172,9 +170,9 @@ class _Slot:
 
     def write(self, text: str) -> None:
         """Replace the previous report."""
-        beside = self._values.with_suffix(".new")
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(self._values)
+        replacement = self._values.with_suffix(".new")
+        replacement.write_text(text, encoding="utf-8")
+        replacement.replace(self._values)
 
     def release(self) -> None:
         """Remove the report, and leave the number to another worker."""

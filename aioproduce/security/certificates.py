@@ -198,8 +198,8 @@ class ExpiryLog:
         self._told = {known: told_at for known, told_at in self._told.items() if now - told_at < _DAY}
         self._told[digest] = now
         _log.warning(
-            "The certificate of %s ends in %.1f days, at %s: replace it before then. Files are read anew for each "
-            "connection.",
+            "The certificate of %s ends in %.1f days, at %s: replace it before then. Files are read again for "
+            "each connection.",
             whose,
             (valid.ends_at - now) / _DAY,
             day_of(valid.ends_at),

@@ -10,8 +10,7 @@ Invariants of every implementation:
 3. For any bytes, `receive()` returns plaintext or raises `TlsError`. Memory grows with the bytes received, up to a
    bound if the peer does not complete a record.
 4. After a `TlsError`, or once `is_ended` is true, there is no more plaintext. `outgoing()` may still return an
-   alert
-   for the peer.
+   alert for the peer.
 """
 
 from __future__ import annotations

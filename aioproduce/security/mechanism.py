@@ -99,8 +99,7 @@ class CredentialSource(Protocol):
 
         Raises:
             TokenError: If there is none. The error names the setting and the remedy. Any other exception is
-                reported
-                as a fault of the user's own provider.
+                reported as a fault of the user's own provider.
         """
 
 

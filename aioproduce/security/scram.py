@@ -148,8 +148,7 @@ class Scram:
 
         Raises:
             AuthenticationError: If the broker reports an error, does not know the password, asks for too many or
-                too
-                few iterations, or sends a message that is not SCRAM.
+                too few iterations, or sends a message that is not SCRAM.
         """
         if len(challenge) > _MAX_MESSAGE:
             raise self._malformed(f"{len(challenge):,} bytes, but the limit is {_MAX_MESSAGE:,}")

@@ -63,13 +63,11 @@ class SerializingProducer(Generic[K, V]):
 
     Args:
         producer: The arguments of a `Producer`: addresses, a mapping, a ProducerConfig. Or a Producer, which
-            several
-            SerializingProducers may share; the caller starts and closes it.
+            several SerializingProducers may share; the caller starts and closes it.
         key_serializer: For keys: a `Serializer`, or a function of the key (`str.encode`), which may be async.
             `None` if keys are bytes.
         value_serializer: For values: a `Serializer`, or a function of the value, which may be async. `None` if
-            values
-            are bytes.
+            values are bytes.
         **settings: Kafka's producer keys with underscores for dots, as for `Producer`.
 
     Raises:

@@ -1,7 +1,7 @@
 """From Spark to Kafka and from Kafka to a lake: the sink `format("aioproduce")` and the jobs.
 
-Needs the extra `spark`; nothing else of aioproduce imports it. What is named here is imported when it is asked for,
-so that a missing library is told with the extra that brings it.
+Needs the extra `spark`; nothing else of aioproduce imports it. The names are imported on first use, so that the
+error for a missing library names the extra that installs it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`python -m aioproduce.spark <job> ...`: the jobs of the pipeline, each with `--help`.
 
-A job's module is imported when it is asked for, and Spark when it runs.
+A job's module is imported on demand, and Spark when the job runs.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 JOBS: Final = {
     "land": "Kafka -> lake: Parquet by topic, date and hour",
-    "audit": "what is lost, duplicated or in conflict in a lake",
-    "compact": "lake: the small files of an hour become one",
+    "audit": "lost, duplicated or conflicting records of a lake",
+    "compact": "lake: merge the small files of an hour",
     "replay": "lake -> Kafka, through the sink",
-    "alert": "gaps and duplicates, told while records come",
+    "alert": "gaps and duplicates, reported while records arrive",
 }
-"""Each is the module of that name in `aioproduce.spark.jobs`."""
+"""Each job is the module of that name in `aioproduce.spark.jobs`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a job.
 
     Args:
-        arguments: What follows the program's name; `sys.argv` by default.
+        arguments: The arguments after the program's name; `sys.argv` by default.
 
     Returns:
         The exit code: `jobs.running.ExitCode`.
@@ -39,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chooser = argparse.ArgumentParser(prog="aioproduce.spark", description="The data pipeline on Spark.")
     jobs = "\n".join(f"  {name:9} {what}" for name, what in JOBS.items())
     chooser.formatter_class = argparse.RawDescriptionHelpFormatter
-    chooser.epilog = f"jobs:\n{jobs}\n\n`<job> --help` tells what each takes."
-    chooser.add_argument("job", choices=JOBS, metavar="job", help="one of those below")
+    chooser.epilog = f"jobs:\n{jobs}\n\n`<job> --help` lists the options of each."
+    chooser.add_argument("job", choices=JOBS, metavar="job", help="one of the jobs below")
     name: str = chooser.parse_args(given[:1]).job
     try:
         return _run(name, given[1:])

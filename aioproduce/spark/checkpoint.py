@@ -1,17 +1,17 @@
-"""What the checkpoint of a Spark query says: whose it is, and what it has committed.
+"""Reads the checkpoint of a Spark query: its query and what that has committed.
 
-Read by `land` before it starts, by `compact`, which may touch only what no query can write again, and by tests.
-Needs no JVM where the checkpoint is local.
+Used by `land` before it starts, by `compact`, which may only touch what no query can write again, and by tests.
+Needs no JVM if the checkpoint is local.
 
 Spark's format, since 2.0 (StreamMetadata, OffsetSeqLog, CommitLog): `metadata` is a line of JSON with the query's
-id; `offsets/<n>` is written before micro-batch n runs and `commits/<n>` after it; an offsets file is a version
-(`v1`), a line of JSON about the batch, and a line per source: the offsets that the batch ends with.
+id. `offsets/<n>` is written before micro-batch n runs, and `commits/<n>` after it. An offsets file has a version
+(`v1`), a line of JSON about the batch, and a line per source: the offsets at which the batch ends.
 
 Invariants:
 
-1. A batch whose commit is there is never run again: a query goes on after the last commit.
+1. A committed batch is never run again: a query continues after its last commit.
 2. At most one batch is planned and not committed, the next one.
-3. What cannot be read is an error that names the file, never an empty checkpoint: that would start all over.
+3. An unreadable file is an error that names it, never an empty checkpoint, with which a query would start all over.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _REMEDY: Final = "restore the checkpoint, or delete it and start with --starting
 @final
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint that is there.
+    """An existing checkpoint.
 
     Attributes:
-        path: Where.
-        query_id: The id of the query that it belongs to.
-        committed: The last micro-batch that is done for good; -1 before the first.
-        planned: The last one whose offsets are written: `committed`, or the next, which will be run again.
+        path: The checkpoint's directory.
+        query_id: The id of its query.
+        committed: The last committed micro-batch; -1 before the first.
+        planned: The last micro-batch with offsets: `committed`, or the next one, which will be run again.
     """
 
     path: str
@@ -53,14 +53,14 @@ class Checkpoint:
 
     @property
     def has_unfinished(self) -> bool:
-        """Whether the query will begin with running a batch once more, or for the first time."""
+        """Whether the query will begin with a batch that is planned and not committed."""
         return self.planned > self.committed
 
     def end_offsets(self, number: int) -> dict[str, dict[int, int]]:
-        """Where a planned micro-batch of a query over Kafka ends: the next offset, by topic and partition.
+        """Return where a planned micro-batch of a query over Kafka ends: the next offset, by topic and partition.
 
         Raises:
-            CheckpointError: there is no such file, or it is not of a query with Kafka as its only source.
+            CheckpointError: If there is no such file, or if Kafka is not the query's only source.
         """
         path = join(self.path, "offsets", str(number))
         text = self._files.read(path)
@@ -68,29 +68,30 @@ class Checkpoint:
             raise CheckpointError(f"{path} is missing: {_REMEDY}", path=path)
         lines = text.strip().splitlines()
         if len(lines) != 3 or not lines[0].startswith("v"):
-            raise CheckpointError(f"{path} is not of a query with one source: {_REMEDY}", path=path)
+            raise CheckpointError(f"{path} does not belong to a query with one source: {_REMEDY}", path=path)
         return parse_offsets(lines[2], path)
 
 
 def read_checkpoint(path: str, spark: SparkSession | None = None) -> Checkpoint | None:
-    """Read a checkpoint; `None` where no query has ever started with it.
+    """Read a checkpoint; return `None` if no query was ever started with it.
 
     Args:
         path: Its directory.
-        spark: Needed where that is not local.
+        spark: Needed if the directory is not local.
 
     Raises:
-        CheckpointError: it is damaged: commits or offsets without the query's id, or a file that is not Spark's.
+        CheckpointError: If it is damaged: commits or offsets without the query's id, or a file that is not Spark's.
     """
     files = files_of(path, spark)
     text = files.read(join(path, "metadata"))
     committed = _last(files, join(path, "commits"))
     planned = _last(files, join(path, "offsets"))
     if text is None:
-        # Where its sources begin is kept apart: a new query would heed it, and land once more what is landed.
+        # The sources' start offsets are stored separately: a new query would use them, and land landed records
+        # again.
         if planned >= 0 or committed >= 0 or files.names(join(path, "sources")):
             raise CheckpointError(
-                f"{path} has batches or sources and no file `metadata`, so nobody knows whose they are: {_REMEDY}",
+                f"{path} has batches or sources but no file `metadata`, so their query is unknown: {_REMEDY}",
                 path=path,
             )
         return None
@@ -98,16 +99,16 @@ def read_checkpoint(path: str, spark: SparkSession | None = None) -> Checkpoint 
         query_id = json.loads(text)["id"]
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{join(path, 'metadata')} is not Spark's, which would be {{'id': ...}}: {_REMEDY}", path=path
+            f"{join(path, 'metadata')} is not Spark's, which has the form {{'id': ...}}: {_REMEDY}", path=path
         ) from error
     return Checkpoint(path, query_id, committed, planned, files)
 
 
 def parse_offsets(text: str, path: str | None = None) -> dict[str, dict[int, int]]:
-    """Offsets as Spark's Kafka source writes them: `{"orders":{"0":17}}`.
+    """Parse offsets in the format of Spark's Kafka source: `{"orders":{"0":17}}`.
 
     Raises:
-        CheckpointError: the text is not that.
+        CheckpointError: If the text has another format.
     """
     try:
         read = json.loads(text)
@@ -116,11 +117,11 @@ def parse_offsets(text: str, path: str | None = None) -> dict[str, dict[int, int
             for topic, partitions in read.items()
         }
     except (ValueError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"no offsets of Kafka's: {text[:200]!r}", path=path) from error
+        raise CheckpointError(f"not offsets of Kafka: {text[:200]!r}", path=path) from error
 
 
 def format_offsets(offsets: Mapping[str, Mapping[int, int]]) -> str:
-    """The same, written."""
+    """Write offsets in the format that `parse_offsets()` reads."""
     ordered: dict[str, Any] = {
         topic: {str(number): partitions[number] for number in sorted(partitions)}
         for topic, partitions in sorted(offsets.items())
@@ -129,5 +130,5 @@ def format_offsets(offsets: Mapping[str, Mapping[int, int]]) -> str:
 
 
 def _last(files: Files, path: str) -> int:
-    """The highest number that a file of a log has; Spark's own temporary files begin with a dot."""
+    """Return the highest number of a file in a log; Spark's own temporary files begin with a dot."""
     return max((int(name) for name in files.names(path) if name.isdecimal()), default=-1)

@@ -1,13 +1,13 @@
-"""Which column of a DataFrame is what of a record: checked by the schema on the driver, before any row moves.
+"""Maps the columns of a DataFrame to the parts of a record; checked on the driver before any row moves.
 
-Called by `datasource`; the `SinkColumns` that come out travel to the tasks. Columns and types are those of Spark's
-own Kafka sink, and `timestamp` besides.
+Used by `datasource`; the resulting `SinkColumns` are sent to the tasks. Columns and types are those of Spark's own
+Kafka sink, plus `timestamp`.
 
 Invariants:
 
-1. A column that nothing would be sent of is refused: none is ever ignored. The one exception is Spark's own: the
-   option `topic` goes before the column `topic`.
-2. Names are compared as they are, as Spark's Kafka sink does.
+1. A column that would not be sent is refused, never ignored. The only exception is also Spark's: the option `topic`
+   overrides the column `topic`.
+2. Names are compared exactly, as in Spark's Kafka sink.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from aioproduce.spark.options import SinkOptions
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkColumns:
-    """The places of the columns in each Arrow batch; `None` where there is none.
+    """The positions of the columns in each Arrow batch; `None` if there is no such column.
 
     Attributes:
-        topic: `None` too where the option `topic` goes before the column.
-        id: Where the row's id is, `id.column`.
-        names: All columns' names, in order.
+        topic: Also `None` if the option `topic` overrides the column.
+        id: The position of the row's id, `id.column`.
+        names: The names of all columns, in order.
     """
 
     value: int
@@ -56,10 +56,10 @@ class SinkColumns:
 
     @classmethod
     def of(cls, schema: StructType, options: SinkOptions) -> SinkColumns:
-        """The columns of a DataFrame that is to be written.
+        """Return the columns of a DataFrame that is to be written.
 
         Raises:
-            ColumnError: one is missing, unknown, twice there, or of a type that cannot be sent.
+            ColumnError: If one is missing, unknown, duplicated, or of a type that cannot be sent.
 
         Example:
             >>> SinkColumns.of(StructType.fromDDL("key string, value binary"), options).value
@@ -90,12 +90,12 @@ class SinkColumns:
 @final
 @dataclass(frozen=True, slots=True)
 class _Role:
-    """What a column may be.
+    """The requirements of a column.
 
     Attributes:
         fits: Whether a type can be sent.
-        types: The types in words.
-        remedy: An expression that makes one of the column, as `format(name=...)` takes it.
+        types: A description of the types.
+        remedy: An expression that converts the column, for `format(name=...)`.
     """
 
     fits: Callable[[DataType], bool]
@@ -133,7 +133,7 @@ _ROLES: Final = {
         lambda kind: isinstance(kind, TimestampType), "timestamp", "CAST({name} AS TIMESTAMP)"
     ),
 }
-"""The columns that a record is made of."""
+"""The columns of a record."""
 
 _ID: Final = _Role(
     lambda kind: isinstance(kind, StringType | BinaryType | ByteType | ShortType | IntegerType | LongType),
@@ -145,8 +145,8 @@ _ID: Final = _Role(
 def _check_type(name: str, kind: DataType, role: _Role) -> None:
     if not role.fits(kind):
         raise ColumnError(
-            f"column {name!r} is {kind.simpleString()}, and must be {role.types}: "
-            f"select {role.remedy.format(name=name)} AS {name}",
+            f"column {name!r} is {kind.simpleString()}, but must be {role.types}: select "
+            f"{role.remedy.format(name=name)} AS {name}",
             column=name,
         )
 
@@ -154,13 +154,13 @@ def _check_type(name: str, kind: DataType, role: _Role) -> None:
 def _check_present(names: list[str], options: SinkOptions) -> None:
     if "value" not in names:
         raise ColumnError(
-            f"there is no column 'value' among {', '.join(map(repr, names)) or 'none'}: select what the record "
-            "holds, as in df.selectExpr('to_json(struct(*)) AS value')",
+            f"there is no column 'value' among {', '.join(map(repr, names)) or 'none'}: select the record's value, "
+            "as in df.selectExpr('to_json(struct(*)) AS value')",
             column="value",
         )
     if options.topic is None and "topic" not in names:
         raise ColumnError(
-            "no topic is given: set .option('topic', ...), or add a column 'topic' that tells it for each row",
+            "there is no topic: set .option('topic', ...), or add a column 'topic' with the topic of each row",
             column="topic",
         )
     if options.id_column is not None and options.id_column not in names:
@@ -170,7 +170,7 @@ def _check_present(names: list[str], options: SinkOptions) -> None:
         )
     if options.id_column in _ROLES:
         raise ColumnError(
-            f"id.column={options.id_column!r} names a column that the record is made of: ids of rows need a "
+            f"id.column={options.id_column!r} names a column of the record: row ids need a "
             "column of their own",
             column=options.id_column,
         )
@@ -182,8 +182,8 @@ def _unknown(name: str, options: SinkOptions) -> ColumnError:
     suggestion = near[0] if near else None
     hint = f"did you mean {suggestion!r}? " if suggestion is not None else ""
     return ColumnError(
-        f"unknown column {name[:200]!r}: {hint}A record is made of {', '.join(_ROLES)}; put other columns into the "
-        "value, as in df.selectExpr('to_json(struct(*)) AS value'), or drop them",
+        f"unknown column {name[:200]!r}: {hint}A record has the columns {', '.join(_ROLES)}; put other "
+        "columns into the value, as in df.selectExpr('to_json(struct(*)) AS value'), or drop them",
         column=name,
         suggestion=suggestion,
     )

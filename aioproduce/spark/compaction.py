@@ -1,7 +1,7 @@
-"""The small files of an hour become one, killed at any step or not: a state machine over a manifest.
+"""Merges the small files of an hour into one, safely against kills at any step: a state machine over a manifest.
 
-Called by `jobs.compact`; reads and writes Parquet through `merging`, touches the lake through `lake_files`, tells
-the `manifest` how far it got.
+Used by `jobs.compact`. It reads and writes Parquet through `merging`, changes the lake through `lake_files`, and
+records its progress in the `manifest`.
 
     IDLE ──write, check, record──▶ WRITTEN ──publish, switch──▶ SWITCHED ──hide, delete, finish──▶ IDLE
       ▲                              │ a source changed, or the result is gone
@@ -9,20 +9,21 @@ the `manifest` how far it got.
 
 Invariants:
 
-1. Only batches are touched that no query writes again (`SafeBatches`). What is safe is asked *before* the hour is
-   listed: a batch that was listed half-written and is safe only afterwards would lose its other half.
-2. Nothing of a source goes away before a file with all of its rows, read back and compared, is on the disk under
-   its own name and the manifest says that it counts.
-3. Each step may be repeated from its start. A run begins with the steps that are left of the one before, whatever
-   became of it; before WRITTEN nothing but the work directory was touched, and that is emptied.
-4. A reader that asks the manifest (`store`) sees each record once at every moment. One that only lists the table's
-   directories may see the records of one hour twice between publish and the end of hide (renames: milliseconds, or
-   until the next run where compact was killed in between); never fewer: the result is there before a source goes.
-5. One compact at a time works on a table (`compact_lock`).
-6. What is not understood is left alone and told: other people's files in a batch's directory, names that are no
-   batch's, batches of queries that no checkpoint knows, files that cannot be read.
-7. A source that is not as it was recorded stops the compaction, on either side of the commit point: somebody wrote
-   a batch that Spark had committed.
+1. Only batches are touched that no query writes again (`SafeBatches`). What is safe is determined *before* the hour
+   is listed: otherwise a batch that was listed half-written and became safe afterwards would lose its other half.
+2. A source is removed only after a file with all of its rows, read back and compared, is on the disk under its own
+   name and the manifest says that it counts.
+3. Each step may be repeated from its start. A run begins with the remaining steps of the previous one, whatever
+   happened to it. Before WRITTEN, only the work directory was touched, and that is emptied.
+4. A reader that uses the manifest (`store`) sees each record exactly once at every moment. A reader that only lists
+   the table's directories may see the records of one hour twice between publish and the end of hide: for
+   milliseconds, or until the next run if compact was killed in between. It never sees fewer, because the result is
+   there before a source is removed.
+5. Only one compact at a time works on a table (`compact_lock`).
+6. Unknown files and directories are left alone and reported: foreign files in a batch's directory, names that are
+   not a batch's, batches of queries without a known checkpoint, unreadable files.
+7. A source that differs from what was recorded stops the compaction, on either side of the commit point: a batch
+   that Spark had committed was written again.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 RESULT_PREFIX = f"batch={COMPACT_PREFIX}"
 RESULT_FILE = "part-00000.parquet"
-# In a result's footer: what it replaced, for `repair`.
+# In a result's footer: the replaced batches, for `repair`.
 FOOTER_KEY = b"aioproduce.compact"
 NEW, OLD = "new", "old"
 
@@ -58,29 +59,29 @@ NEW, OLD = "new", "old"
 @final
 @dataclass(frozen=True, slots=True)
 class SafeBatches:
-    """Which batches no query writes again.
+    """The batches that no query writes again.
 
     Attributes:
-        below: By query id, the number from which on batches may still be written: those below it are safe.
-        gone: Queries that landed here and whose checkpoint is not where it was.
+        below: By query id, the number from which on batches may still be written; those below it are safe.
+        gone: Queries that landed here and whose checkpoint is missing.
     """
 
     below: Mapping[str, int]
     gone: frozenset[str] = frozenset()
 
     def why_not(self, name: str) -> str | None:
-        """Why this directory must be left alone, in few words; `None`: it is safe."""
+        """Return a short reason why this directory must be left alone, or `None` if it is safe."""
         if name.startswith(RESULT_PREFIX):
             return None
         landed = _landed(name)
         if landed is None:
-            return "no batch of land"
+            return "not a batch of land"
         if landed.query_id in self.gone:
             return "of a query whose checkpoint is gone (see --retired)"
         if landed.query_id not in self.below:
             return "of a query that this lake does not know (see --checkpoint)"
         if landed.number >= self.below[landed.query_id]:
-            return "not committed yet, or the last that is"
+            return "not committed yet, or the last committed one"
         return None
 
 
@@ -90,9 +91,9 @@ class Policy:
     """What is worth compacting.
 
     Attributes:
-        target_bytes: The size to go for. A batch of three quarters of it or more is large enough as it is.
-        min_files: Fewer files than this in an hour are not worth it; at least 2.
-        memory_bytes: About what merging may hold.
+        target_bytes: The target size. A batch of at least three quarters of it is large enough.
+        min_files: The minimum number of files in an hour, at least 2.
+        memory_bytes: The approximate memory for merging.
     """
 
     target_bytes: int = 256 << 20
@@ -103,19 +104,19 @@ class Policy:
 @final
 @dataclass(slots=True)
 class Outcome:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         hours: Hours in which something was compacted.
         compactions: Results that were written.
         files_before: Files that they replaced.
         rows: Rows in them.
-        bytes_before: Size of the files that were replaced.
+        bytes_before: Size of the replaced files.
         bytes_after: Size of the results.
         resumed: Compactions of an earlier run that were finished.
         given_up: Compactions of an earlier run that were undone before they counted.
         left: Batches that were left alone, by reason.
-        failed: By hour, why it could not be compacted; it is as it was.
+        failed: By hour, why it could not be compacted; it is unchanged.
     """
 
     hours: set[str] = field(default_factory=set)
@@ -133,20 +134,20 @@ class Outcome:
 def plan_hour(
     batches: Sequence[Batch], safe: SafeBatches, policy: Policy, left: dict[str, int] | None = None
 ) -> list[tuple[BatchFiles, ...]]:
-    """Which batches of an hour go together into one file each.
+    """Group the batches of an hour that are merged into one file each.
 
     Args:
-        batches: The hour's, as they are on disk after `safe` was asked.
-        safe: Which may be touched.
-        policy: What is worth it.
-        left: Counts, by reason, what must not be touched.
+        batches: The hour's batches, listed after `safe` was determined.
+        safe: The batches that may be touched.
+        policy: What is worth compacting.
+        left: Counts the batches that must not be touched, by reason.
 
     Returns:
-        Groups of at most the target's size, in the order of query and number; none where nothing is worth it.
+        Groups of at most the target size, ordered by query and number; none if nothing is worth compacting.
     """
     small: list[BatchFiles] = []
     for batch in batches:
-        why = "with files in it that are not land's" if batch.strange else safe.why_not(batch.name)
+        why = "with foreign files in it" if batch.strange else safe.why_not(batch.name)
         if why is not None:
             if left is not None:
                 left[why] = left.get(why, 0) + 1
@@ -170,8 +171,8 @@ class Compactor:
 
     Args:
         store: The table.
-        safe: Tells which batches may be touched; asked again for each hour.
-        policy: What is worth it.
+        safe: Returns the batches that may be touched; called again for each hour.
+        policy: What is worth compacting.
         files: The effects on the file system.
     """
 
@@ -191,16 +192,16 @@ class Compactor:
         """Finish what an earlier run began, then compact every hour that is worth it.
 
         Args:
-            topics: Only these; all by default.
-            progress: Told each hour before it is looked at, and what was done so far.
+            topics: Only these topics; all by default.
+            progress: Called with each hour before it is processed, and with the result so far.
 
         Returns:
-            What was done; `failed` names hours that could not be.
+            The result; `failed` names the hours that could not be compacted.
 
         Raises:
-            CompactRunningError: Another compact works on this table.
-            ManifestError: The manifest is damaged, or at odds with the lake: nothing was touched since.
-            OSError: The file system failed other than by being full; run it again.
+            CompactRunningError: If another compact works on this table.
+            ManifestError: If the manifest is damaged or contradicts the lake; nothing was touched since.
+            OSError: If the file system failed for another reason than being full; run it again.
         """
         self._outcome = Outcome()
         if not self._store.root.is_dir():
@@ -216,7 +217,7 @@ class Compactor:
     def plan(
         self, topics: Iterable[str] | None = None
     ) -> tuple[dict[str, list[tuple[BatchFiles, ...]]], Outcome]:
-        """What `run` would compact, by hour; nothing is touched, and no lock is taken."""
+        """Return what `run` would compact, by hour, without touching anything or taking a lock."""
         outcome = Outcome()
         planned = {}
         for hour in self._hours(topics):
@@ -227,15 +228,15 @@ class Compactor:
         return planned, outcome
 
     def repair(self) -> Outcome:
-        """Make a damaged or missing manifest anew: finish every compaction whose result is in the table.
+        """Rebuild a damaged or missing manifest: finish every compaction whose result is in the table.
 
-        A result is moved there only when it is whole and checked, and it names in its footer what it replaces; so
-        where a source is still there its compaction was cut short, and is finished. What was not yet moved there
-        is thrown away.
+        A result is moved there only when it is complete and checked, and its footer names the batches that it
+        replaces. So if a source still exists, its compaction was interrupted, and is finished. Results that were
+        not yet moved there are deleted.
 
         Raises:
-            CompactRunningError: Another compact works on this table.
-            ManifestError: A result's footer does not say what it replaced.
+            CompactRunningError: If another compact works on this table.
+            ManifestError: If a result's footer does not name the batches that it replaces.
         """
         self._outcome = Outcome()
         if not self._store.root.is_dir():
@@ -254,7 +255,7 @@ class Compactor:
                         self._save(self._manifest)
                         self._go_on()
                         self._outcome.resumed += 1
-            # Higher than any before, and without history: whoever listed meanwhile lists everything again.
+            # Higher than any before, and without history, so that concurrent readers list everything again.
             self._save(Manifest(number=max(numbers) + 1))
             self._empty_work()
         return self._outcome
@@ -287,7 +288,7 @@ class Compactor:
             try:
                 rows, result = self._write(hour, sources)
             except (pa.ArrowException, OSError, CompactCheckError) as error:
-                # Nothing but the work directory was touched.
+                # Only the work directory was touched.
                 self._empty_work()
                 self._outcome.failed[hour] = f"{type(error).__name__}: {error}"
                 continue
@@ -295,8 +296,8 @@ class Compactor:
             if not self._is_sound():
                 self._give_up()
                 self._outcome.failed[hour] = (
-                    "a batch changed while it was compacted, although its checkpoint had committed it: was the "
-                    "checkpoint set back, or is a second query running with it?"
+                    "a batch changed while it was compacted, although its checkpoint had committed it: was "
+                    "the checkpoint reset, or does a second query use it?"
                 )
                 continue
             self._go_on()
@@ -327,8 +328,8 @@ class Compactor:
         found = digest_of_file(path)
         if found != expected:
             raise CompactCheckError(
-                f"{hour}: the compacted file is not what it was made of ({found} instead of {expected}); it is "
-                "thrown away and its sources stay. Run compact again; if it happens again, tell us",
+                f"{hour}: the compacted file differs from its sources ({found} instead of {expected}); it is "
+                "deleted and its sources stay. Run compact again; if it happens again, report a bug",
                 hour=hour,
                 expected=str(expected),
                 found=str(found),
@@ -337,7 +338,7 @@ class Compactor:
         return expected.rows, BatchFiles(name, ((RESULT_FILE, path.stat().st_size),))
 
     def _go_on(self) -> None:
-        """Do what is left of a compaction, each step of which may have been done before."""
+        """Do the remaining steps of a compaction, each of which may have been done before."""
         if self._manifest.phase is Phase.WRITTEN:
             self._publish()
             self._save(self._manifest.moved_to(Phase.SWITCHED))
@@ -347,7 +348,7 @@ class Compactor:
             self._save(self._manifest.moved_to(Phase.IDLE))
 
     def _is_sound(self) -> bool:
-        """Whether a WRITTEN compaction can go on: sources as recorded, and the result somewhere whole."""
+        """Return whether a WRITTEN compaction can continue: sources as recorded, and a complete result."""
         manifest = self._manifest
         for source in manifest.sources:
             batch = self._store.batch(manifest.hour, source.name)
@@ -370,9 +371,10 @@ class Compactor:
         result = _result_of(self._manifest)
         if self._on_disk(result.name) != result:
             raise ManifestError(
-                f"{self._store.manifest_path} says that {result.name} replaces {len(self._manifest.sources)} "
-                f"batches of {self._manifest.hour}, but it is not there as it was written. Nothing was removed. If "
-                "somebody removed it, remove the manifest too: the batches that are still there count again",
+                f"{self._store.manifest_path} says that {result.name} replaces "
+                f"{len(self._manifest.sources)} batches of {self._manifest.hour}, but it is missing or was "
+                "changed. Nothing was removed. If somebody removed it, remove the manifest too: the "
+                "batches that still exist then count again",
                 path=str(self._store.manifest_path),
             )
         hour, aside = self._store.root / self._manifest.hour, self._store.work / OLD
@@ -384,12 +386,12 @@ class Compactor:
             if there != source:
                 raise ManifestError(
                     f"{self._manifest.hour}/{source.name} was written again after it was compacted into "
-                    f"{result.name}: was its checkpoint set back? Its records are there twice; nothing was "
-                    "removed. Look which copy is right, and remove the other",
+                    f"{result.name}: was its checkpoint reset? Its records are there twice; nothing was "
+                    "removed. Find out which copy is right, and remove the other",
                     path=str(hour / source.name),
                 )
             self._files.move_directory(hour / source.name, aside / source.name)
-        # Once for all of them: until the last is hidden, those who only list the table see records twice.
+        # Once for all of them: until the last is hidden, readers that only list the table see records twice.
         self._files.sync_directory(hour)
         self._files.sync_directory(aside)
 
@@ -446,7 +448,7 @@ def _read_footer(path: Path) -> tuple[int, int, list[BatchFiles]]:
         return int(said["number"]), footer.num_rows, sources
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise ManifestError(
-            f"{path} does not say what it replaced ({error}), so nothing was repaired: restore it, or move its "
-            "directory out of the lake and land the hour's records again",
+            f"{path} does not name the batches that it replaced ({error}), so nothing was repaired: restore "
+            "it, or move its directory out of the lake and land the hour's records again",
             path=str(path),
         ) from error

@@ -1,7 +1,7 @@
-"""Spark's own Kafka connector, which the jobs read through: whether it is there, and how it is brought.
+"""Spark's own Kafka connector, which the jobs read with: whether it is present, and how to install it.
 
-PySpark comes without it. It is four jars from Maven Central; `coordinates` is what Spark's own dependency
-resolution takes, and `JARS` what there is to copy where that resolves nothing.
+PySpark does not include it. It is four jars from Maven Central. `coordinates` is for Spark's own dependency
+resolution, and `JARS` lists the files to copy where that is not possible.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCALA: Final = "2.13"
-"""What Spark 4 is built with."""
+"""The Scala version of Spark 4."""
 
 JARS: Final = (
     f"spark-sql-kafka-0-10_{SCALA}",
@@ -26,26 +26,26 @@ JARS: Final = (
     "kafka-clients",
     "commons-pool2",
 )
-"""The names of the jars that the connector is made of, without versions."""
+"""The names of the connector's jars, without versions."""
 
 
 def coordinates(spark_version: str | None = None) -> str:
-    """What `--packages` and `spark.jars.packages` take: the connector of the Spark that is installed.
+    """Return the coordinates for `--packages` and `spark.jars.packages`: the connector of the installed Spark.
 
     Args:
-        spark_version: By default that of PySpark here.
+        spark_version: By default that of the installed PySpark.
     """
     return f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{spark_version or version('pyspark')}"
 
 
 def jars_of(places: Sequence[str]) -> list[str]:
-    """The jars that are meant by files, folders and URLs.
+    """Return the jars for files, folders and URLs.
 
     Args:
-        places: As the option `--jars` has them; of a folder all its jars.
+        places: The values of the option `--jars`; a folder stands for all its jars.
 
     Raises:
-        ConnectorMissingError: a local file is not there, or a folder is without jars.
+        ConnectorMissingError: If a local file does not exist, or if a folder has no jars.
     """
     found: list[str] = []
     for place in places:
@@ -55,7 +55,7 @@ def jars_of(places: Sequence[str]) -> list[str]:
         elif path.is_dir():
             inside = sorted(str(jar) for jar in path.glob("*.jar"))
             if not inside:
-                raise _missing(f"no jar is in {place}")
+                raise _missing(f"there is no jar in {place}")
             found += inside
         elif path.is_file():
             found.append(str(path))
@@ -65,10 +65,10 @@ def jars_of(places: Sequence[str]) -> list[str]:
 
 
 def check_connector(spark: SparkSession) -> None:
-    """See that a session can read from Kafka.
+    """Check that a session can read from Kafka.
 
     Raises:
-        ConnectorMissingError: it cannot.
+        ConnectorMissingError: If it cannot.
     """
     lookup = spark.sparkContext._jvm.org.apache.spark.sql.execution.datasources.DataSource  # type: ignore[union-attr]  # started: it has one
     conf = spark._jsparkSession.sessionState().conf()
@@ -81,8 +81,8 @@ def check_connector(spark: SparkSession) -> None:
 def _missing(what: str) -> ConnectorMissingError:
     text = coordinates()
     return ConnectorMissingError(
-        f"{what}: Spark's Kafka connector comes by `--packages {text}`, or, where that resolves nothing, as four"
-        f" jars ({', '.join(JARS)}: copy them with `mvn dependency:copy`) and `--jars <folder>`; under spark-submit"
-        " these are options of spark-submit",
+        f"{what}: install Spark's Kafka connector with `--packages {text}` or, where that is not possible, "
+        f"with four jars ({', '.join(JARS)}: copy them with `mvn dependency:copy`) and `--jars <folder>`; "
+        "under spark-submit these are options of spark-submit",
         coordinates=text,
     )

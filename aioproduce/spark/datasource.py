@@ -1,19 +1,20 @@
-"""The sink as Spark sees it: `format("aioproduce")`, batch and streaming, in SQL and through Spark Connect.
+"""Spark's interface of the sink: `format("aioproduce")`, batch and streaming, in SQL and through Spark Connect.
 
-Spark makes an `AioproduceDataSource` in a process of its own beside the driver and asks it for a writer: options,
+Spark creates an `AioproduceDataSource` in a separate process next to the driver and asks it for a writer. Options,
 columns and topics are checked there, before any row moves. The writer is pickled; each task calls its `write()` in
-a worker process (`task`), and a driver-side process again its `commit()` or `abort()`.
+a worker process (`task`), and a driver-side process later its `commit()` or `abort()`.
 
 Invariants:
 
-1. What can be refused without looking at a row is refused when the writer is made.
-2. A writer holds options and columns, no producer and nothing else that is alive: it travels.
-3. A data source that has travelled asks no cluster: Spark makes the writer whose `commit()` it calls from one, when
-   the rows are acknowledged already.
-4. A way of delivery is a pair of writer classes of its own; none asks which one it is.
-5. `commit()` and `abort()` fail nothing: the records are in the topic, and Spark would send all of them again.
-6. A batch write within `foreachBatch` is numbered by its query and micro-batch, which its tasks see and the driver
-   does not; elsewhere by `write.id`, or by an id that the driver makes and the writer carries to all tasks.
+1. Everything that can be refused without looking at a row is refused when the writer is created.
+2. A writer holds options and columns, and no producer or other live object, because it is pickled.
+3. An unpickled data source does not contact the cluster: Spark creates the writer whose `commit()` it calls from
+   one, when the rows are already acknowledged.
+4. Each delivery mode has its own pair of writer classes; none checks which one it is.
+5. `commit()` and `abort()` never fail: the records are in the topic, and Spark would send all of them again.
+6. A batch write within `foreachBatch` is numbered by its query and micro-batch, which its tasks can see and the
+   driver cannot. Elsewhere it is numbered by `write.id`, or by an id that the driver creates and the writer
+   carries to all tasks.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ NAME: Final = "aioproduce"
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("aioproduce")` known to a session, where Spark does not find it by itself.
+    """Register `format("aioproduce")` in a session, if Spark does not find it by itself.
 
-    Spark looks for packages named `pyspark_*` once, at the first use of a data source in Python, on the path of the
-    driver. This is for a session that began before aioproduce was installed, or with another path.
+    Spark searches for packages named `pyspark_*` once, at the first use of a Python data source, on the driver's
+    path. This function is for a session that began before aioproduce was installed, or with another path.
 
     Args:
-        spark: The session; of Spark Connect too.
+        spark: The session; also one of Spark Connect.
 
     Raises:
-        MissingExtraError: the extra `spark` is not installed.
+        MissingExtraError: If the extra `spark` is not installed.
 
     Example:
         >>> aioproduce.spark.register(spark)
@@ -83,29 +84,29 @@ class AioproduceDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format()` takes."""
+        """Return the name for `format()`."""
         return NAME
 
     def schema(self) -> NoReturn:
-        """Asked for only where none was given: by `spark.read`, and by SQL without a list of columns."""
+        """Refuse to infer a schema, for `spark.read` and for SQL without a list of columns."""
         raise ColumnError(
             "aioproduce writes, and has no columns of its own: read with format('kafka'); in SQL list the columns, "
             "as in CREATE TEMPORARY VIEW sink (key STRING, value STRING) USING aioproduce OPTIONS (...)"
         )
 
     def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002
-        """Refused: this is a sink."""
+        """Refuse to read: this is a sink."""
         raise SparkPipelineError("aioproduce is a sink: read with format('kafka'), Spark's own Kafka source")
 
     def streamReader(self, schema: StructType) -> NoReturn:
-        """Refused: this is a sink."""
+        """Refuse to read: this is a sink."""
         self.reader(schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """The writer of a batch write.
+        """Return the writer of a batch write.
 
         Raises:
-            SparkPipelineError: it cannot be done as asked; the message says what to do.
+            SparkPipelineError: If the write is not possible; the message contains the remedy.
         """
         if overwrite:
             raise OptionError(
@@ -115,20 +116,20 @@ class AioproduceDataSource(DataSource):
         return AtLeastOnceWriter(options, columns)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """The writer of a micro-batch.
+        """Return the writer of a micro-batch.
 
-        Under the output mode `complete`, which Spark calls overwriting, all rows are appended each time, as Spark's
-        own Kafka sink does.
+        In the output mode `complete`, which Spark calls overwriting, all rows are appended each time, as by Spark's
+        own Kafka sink.
 
         Raises:
-            SparkPipelineError: it cannot be done as asked; the message says what to do.
+            SparkPipelineError: If the write is not possible; the message contains the remedy.
         """
         del overwrite
         options, columns = self._checked(schema)
         if options.write_id is not None:
             raise OptionError(
-                f"option write.id={options.write_id!r} is for batch writes: a streaming query has an id of its "
-                "own, which its checkpoint keeps. Leave it out",
+                f"option write.id={options.write_id!r} is for batch writes: a streaming query has its "
+                "own id in its checkpoint. Leave it out",
                 option="write.id",
             )
         return AtLeastOnceStreamWriter(options, columns)
@@ -154,7 +155,10 @@ def _travelled(options: Mapping[str, str]) -> AioproduceDataSource:
 
 
 def _topics_of(options: SinkOptions) -> list[str]:
-    """The topics that are known before any row is. The default audit topic may be missing: `task` says so."""
+    """Return the topics that are known before any row.
+
+    The default audit topic may be missing; `task` reports that.
+    """
     marks = options.audit_topic if options.stamp else None
     return [topic for topic in (options.topic, options.dead_letter_topic, marks) if topic is not None]
 
@@ -178,12 +182,12 @@ def _check_metrics_path(path: str | None) -> None:
 
 
 class _AtLeastOnce:
-    """A write of which each record arrives at least once, and bears the id of its original if it comes again.
+    """A write in which each record arrives at least once, with the id of its original if it arrives again.
 
     Attributes:
-        options: What was asked for.
-        columns: Where the columns are.
-        fresh_id: Names the write where neither Spark nor the option `write.id` does.
+        options: The options.
+        columns: The positions of the columns.
+        fresh_id: The name of the write if neither Spark nor the option `write.id` names it.
     """
 
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
@@ -195,7 +199,7 @@ class _AtLeastOnce:
         """Write one task's rows; all of them are acknowledged when it returns.
 
         Raises:
-            SparkPipelineError: a row cannot be sent, or was not acknowledged.
+            SparkPipelineError: If a row cannot be sent, or was not acknowledged.
         """
         from pyspark import TaskContext
 
@@ -206,37 +210,37 @@ class _AtLeastOnce:
         return write_task(self.options, self.columns, iterator, identity)
 
     def _named(self, identity: TaskIdentity) -> TaskIdentity:
-        """The identity that Spark tells, with what it lacks."""
+        """Return Spark's identity of the task, completed."""
         return identity
 
 
 @final
 class AtLeastOnceWriter(_AtLeastOnce, DataSourceArrowWriter):
-    """Of a batch write."""
+    """The writer of a batch write."""
 
     def _named(self, identity: TaskIdentity) -> TaskIdentity:
         if identity.query_id is None:
             return replace(identity, query_id=self.fresh_id)
-        # Within `foreachBatch`, where there may be other writes of the same query and batch.
+        # Within `foreachBatch`, where the same query and batch may have other writes.
         return replace(identity, write=self.options.write_id or self.options.topic or "")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Tell what was written."""
+        """Report the result."""
         tell(summarize(messages, is_aborted=False), self.options.metrics_path)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Tell what was acknowledged of a write that failed: it is in the topic."""
+        """Report the acknowledged records of a failed write, which are in the topic."""
         tell(summarize(messages, is_aborted=True), self.options.metrics_path)
 
 
 @final
 class AtLeastOnceStreamWriter(_AtLeastOnce, DataSourceStreamArrowWriter):
-    """Of a micro-batch."""
+    """The writer of a micro-batch."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Tell what was written."""
+        """Report the result."""
         tell(summarize(messages, is_aborted=False, batch_id=batchId), self.options.metrics_path)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Tell what was acknowledged of a micro-batch that failed: it is in the topic, and comes again."""
+        """Report the acknowledged records of a failed micro-batch, which are in the topic and are sent again."""
         tell(summarize(messages, is_aborted=True, batch_id=batchId), self.options.metrics_path)

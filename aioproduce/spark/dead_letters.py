@@ -1,15 +1,15 @@
-"""Rows that can never be sent, on their way to the dead-letter topic.
+"""Sends rows that can never be sent as records to the dead-letter topic.
 
-Called by `sending` in the loop thread. A dead letter has the key and the value of its row, the row's own headers,
-and headers `ap.dead.*` that say why it is there and where it came from.
+Used by `sending` in the loop thread. A dead letter has the key and the value of its row, the row's own headers, and
+headers `ap.dead.*` with the reason and the origin.
 
 Invariants:
 
-1. A dead letter is acknowledged before its task ends; where it cannot be, the task fails.
-2. It carries the id of its row in `ap.dead.id`, never in `ap.id`: it is no record of the topic it was meant for,
-   and an audit counts that row as failed.
-3. What was too large is cut to `KEPT_VALUE` and `KEPT_KEY` bytes, and `ap.dead.cut` says what is missing; so is
-   what is too large only as a dead letter, for the headers that it gets or since it was refused for something else.
+1. A dead letter is acknowledged before its task ends; if that is not possible, the task fails.
+2. It has the id of its row in `ap.dead.id`, never in `ap.id`: it is not a record of the intended topic, and an
+   audit counts that row as failed.
+3. A row that was too large is cut to `KEPT_VALUE` and `KEPT_KEY` bytes, and `ap.dead.cut` says what is missing. The
+   same applies to a row that is too large only as a dead letter, because of its additional headers.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from aioproduce.spark.ids import TaskIdentity
 
 KEPT_VALUE: Final = 65_536
-"""Bytes of a value that are kept where the record was too large: below any limit that a topic sensibly has."""
+"""Bytes that are kept of the value of a too large record: below any sensible limit of a topic."""
 KEPT_KEY: Final = 1_024
-"""Bytes of a key that are kept there."""
+"""Bytes that are kept of its key."""
 _KEPT_TEXT: Final = 1_000
 _PREFIX: Final = "ap.dead."
 
@@ -39,17 +39,17 @@ _PREFIX: Final = "ap.dead."
 @final
 @dataclass(frozen=True, slots=True)
 class DeadRow:
-    """A row that was refused.
+    """A refused row.
 
     Attributes:
         row: Its number within the task's partition.
-        error: Why.
-        topic: Where it was to go, None where it does not say.
-        partition: The partition that it asked for, or None.
+        error: The reason.
+        topic: The intended topic, or None if it names none.
+        partition: The requested partition, or None.
         key: Its key.
         value: Its value.
         headers: Its own headers.
-        stamp: Its id, or None where records are not stamped.
+        stamp: Its id, or None if records are not stamped.
     """
 
     row: int
@@ -63,7 +63,7 @@ class DeadRow:
 
 
 def is_too_large(error: ProducerError) -> bool:
-    """Whether a record was refused for its size, by the producer or by the broker."""
+    """Return whether the producer or the broker refused a record for its size."""
     if isinstance(error, BrokerRejectedError):
         return error.code in (MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE)
     return isinstance(error, RecordTooLargeError)
@@ -72,13 +72,13 @@ def is_too_large(error: ProducerError) -> bool:
 def dead_letter(
     dead: DeadRow, identity: TaskIdentity, run: str, *, kept: int | None
 ) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
-    """The key, the value and the headers of a row's dead letter.
+    """Return the key, the value and the headers of a row's dead letter.
 
     Args:
         dead: The row.
-        identity: Of its task.
-        run: The query's id, or the write's.
-        kept: Bytes of the value to keep, and a quarter of that of the key; None for all.
+        identity: The task's identity.
+        run: The id of the query or of the write.
+        kept: Bytes to keep of the value, and a quarter of that of the key; None for all.
     """
     key, value, own = dead.key, dead.value, list(dead.headers)
     cut: list[str] = []
@@ -122,10 +122,10 @@ class DeadLetters:
     """Sends the dead letters of one task.
 
     Attributes:
-        producer: What sends them.
-        topic: Where they go.
-        identity: The task's.
-        run: The query's id, or the write's.
+        producer: The producer.
+        topic: The dead-letter topic.
+        identity: The task's identity.
+        run: The id of the query or of the write.
     """
 
     producer: Producer[Any, Any]
@@ -134,10 +134,10 @@ class DeadLetters:
     run: str
 
     async def send(self, rows: Sequence[DeadRow]) -> None:
-        """Send them, and wait until all are acknowledged.
+        """Send dead letters, and wait until all are acknowledged.
 
         Raises:
-            WriteError: one was not; `__cause__` says why.
+            WriteError: If one was not acknowledged; `__cause__` is the reason.
         """
         try:
             deliveries = [await self._queue(dead, is_cut=is_too_large(dead.error)) for dead in rows]
@@ -150,8 +150,8 @@ class DeadLetters:
                     await (await self._queue(dead, is_cut=True))
         except (ProducerError, DeliveryError) as error:
             raise WriteError(
-                f"dead-letter topic {self.topic!r} did not take a row of {self.identity}: {error}. Make the "
-                "topic, or see why it refuses; until then the write fails rather than lose rows",
+                f"dead-letter topic {self.topic!r} did not accept a row of {self.identity}: {error}. Create the "
+                "topic, or find out why it refuses; until then the write fails, in order not to lose rows",
                 partition=self.identity.partition_id,
             ) from error
 

@@ -1,14 +1,14 @@
-"""Drop what was written twice, and only that: the same id is not enough.
+"""Drops rows that were written twice, and only those: an equal id is not enough.
 
-A replayed task or a retried write has the ids of the first attempt. Where its plan did not fix the order of rows
-the same id can be on another row, so that dropping by id would lose it: key and value must agree too.
+A replayed task or a retried write has the ids of the first attempt. If its plan did not fix the order of rows, the
+same id can belong to another row, which dropping by id would lose. So key and value must be equal, too.
 
 Invariants:
 
-1. Of rows with the same id and the same checksum one is kept: the first by topic, partition and offset where the
-   rows tell these.
-2. Rows of one id with other checksums are all kept; the audit tells them.
-3. Rows without a stamp are no duplicates of anything, nor are those whose number could not be read (quarantine).
+1. Of rows with the same id and the same checksum one is kept: the first by topic, partition and offset, if the rows
+   have these.
+2. Rows with one id and different checksums are all kept; the audit reports them.
+3. Rows without a stamp are not duplicates of anything, nor are rows with an unreadable number (quarantine).
 """
 
 from __future__ import annotations

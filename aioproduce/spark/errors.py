@@ -1,28 +1,28 @@
-"""Every error of the pipeline on Spark, as one tree under the producer's.
+"""All errors of the pipeline on Spark, as one tree under the producer's.
 
     ProducerError
     └── SparkPipelineError
-        ├── OptionError (ValueError)         an option of the sink is unknown, refused, or at odds with another
-        ├── ColumnError (ValueError)         the DataFrame's columns are not what a record is made of
-        ├── RowError (ValueError)            one row can never be sent as it is
-        ├── RowOrderError                    the plan does not fix the order of rows, so row numbers are no ids
+        ├── OptionError (ValueError)         an option of the sink is unknown, refused, or contradicts another
+        ├── ColumnError (ValueError)         the DataFrame's columns are not those of a record
+        ├── RowError (ValueError)            a row can never be sent as it is
+        ├── RowOrderError                    the plan does not fix the order of rows, so row numbers cannot be ids
         ├── WriteError                       a task could not write all of its rows
         ├── LoopEndedError                   the event loop of a worker process ended, or does not answer
-        ├── TopicError                       a topic is missing, or the cluster does not tell
+        ├── TopicError                       a topic is missing, or the cluster does not answer
         ├── JavaError                        Java is missing or too old for Spark
         ├── ConnectorMissingError            Spark's own Kafka connector is not among its jars
-        ├── CheckpointError                  a checkpoint is missing, or is of another query
-        ├── LayoutError                      a directory is not the lake that it should be
-        │   ├── ManifestError                what says how far a compaction got is damaged, or at odds with the lake
+        ├── CheckpointError                  a checkpoint is missing, or belongs to another query
+        ├── LayoutError                      a directory is not the expected lake
+        │   ├── ManifestError                a compaction's manifest is damaged, or contradicts the lake
         │   └── LakeChangingError            the lake changed each time that it was listed
-        ├── RunningError                     another process is at it
+        ├── RunningError                     another process is doing the same
         │   ├── CompactRunningError          another compact works on this table
         │   └── LandRunningError             another land works with this checkpoint
-        ├── CompactCheckError                a compacted file is not what it was made of; the lake is as it was
-        └── StampHeaderError (ValueError)    a stamp's header is not one
+        ├── CompactCheckError                a compacted file differs from its sources; the lake is unchanged
+        └── StampHeaderError (ValueError)    a stamp's header is not valid
 
-What the sink raises reaches a user as the text of Spark's own exception, below a traceback. So the first line of
-each message says what is wrong and what to do, and none shows a secret.
+A user sees the sink's errors as the text of Spark's own exception, below a traceback. So the first line of each
+message contains cause and remedy. No message contains a secret.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OptionError(SparkPipelineError, ValueError):
     """An option of the sink that is unknown, refused, out of range, or contradicts another.
 
     Attributes:
-        option: Its name, in lower case as Spark hands it over; `None` where several are at odds.
+        option: Its name, in lower case as Spark passes it; `None` if several contradict each other.
         suggestion: The option that was probably meant, or `None`.
     """
 
@@ -52,7 +52,7 @@ class ColumnError(SparkPipelineError, ValueError):
     """A column is missing, unknown, or of a type that cannot be sent.
 
     Attributes:
-        column: Its name; `None` where none is to blame.
+        column: Its name; `None` if the error is not about one column.
         suggestion: The column that was probably meant, or `None`.
     """
 
@@ -63,12 +63,12 @@ class ColumnError(SparkPipelineError, ValueError):
 
 
 class RowError(SparkPipelineError, ValueError):
-    """One row can never be sent as it is: no topic, too large, a header without a name.
+    """A row that can never be sent as it is: no topic, too large, a header without a name.
 
     Attributes:
-        row: Its number within the task's partition, from 0; `None` where that is not known.
-        column: The column to blame, or `None`.
-        topic: Where it was to go, or `None`.
+        row: Its number within the task's partition, from 0; `None` if unknown.
+        column: The wrong column, or `None`.
+        topic: The intended topic, or `None`.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class RowError(SparkPipelineError, ValueError):
 
 
 class RowOrderError(SparkPipelineError):
-    """The plan does not fix the order of rows within a partition, so that row numbers are no ids.
+    """The plan does not fix the order of rows within a partition, so that row numbers cannot be ids.
 
     Attributes:
-        operator: The operator of the plan that is to blame, or `None`.
+        operator: The responsible operator of the plan, or `None`.
     """
 
     def __init__(self, message: str, *, operator: str | None = None) -> None:
@@ -93,12 +93,12 @@ class RowOrderError(SparkPipelineError):
 
 
 class WriteError(SparkPipelineError):
-    """A task could not write all of its rows. What it had acknowledged stays in the topic.
+    """A task could not write all of its rows. Acknowledged rows stay in the topic.
 
     Attributes:
         partition: Spark's partition.
         acknowledged: Rows of this attempt that are in the topic.
-        unknown: Rows of this attempt that may be there or not.
+        unknown: Rows of this attempt that may be in the topic.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class LoopEndedError(SparkPipelineError):
 
 
 class TopicError(SparkPipelineError):
-    """A topic is missing, or the cluster did not tell in time whether it is there.
+    """A topic is missing, or the cluster did not answer in time.
 
     Attributes:
         topic: Its name.
-        is_missing: Whether the cluster said that there is none; if not, it could not be asked.
+        is_missing: Whether the cluster reported that it does not exist; if not, the cluster could not be asked.
     """
 
     def __init__(self, message: str, *, topic: str | None = None, is_missing: bool = False) -> None:
@@ -132,8 +132,8 @@ class JavaError(SparkPipelineError):
     """Java is missing, or too old for this Spark.
 
     Attributes:
-        found: The version found, e.g. 11; `None` where there is none.
-        needed: The least that will do.
+        found: The version found, e.g. 11; `None` if there is none.
+        needed: The minimum version.
     """
 
     def __init__(self, message: str, *, found: int | None = None, needed: int | None = None) -> None:
@@ -143,10 +143,10 @@ class JavaError(SparkPipelineError):
 
 
 class ConnectorMissingError(SparkPipelineError):
-    """Spark's own Kafka connector, which the jobs read through, is not among Spark's jars.
+    """Spark's own Kafka connector, which the jobs read with, is not among Spark's jars.
 
     Attributes:
-        coordinates: What `--packages` or `spark.jars.packages` takes, or `None`.
+        coordinates: The value for `--packages` or `spark.jars.packages`, or `None`.
     """
 
     def __init__(self, message: str, *, coordinates: str | None = None) -> None:
@@ -158,7 +158,7 @@ class _PathError(SparkPipelineError):
     """Something is wrong with a file or a directory.
 
     Attributes:
-        path: Which, or `None`.
+        path: The path, or `None`.
     """
 
     def __init__(self, message: str, *, path: str | None = None) -> None:
@@ -171,23 +171,23 @@ class CheckpointError(_PathError):
 
 
 class LayoutError(_PathError):
-    """A directory or a file's name is not one of the lake's."""
+    """The name of a directory or file is not one of the lake's."""
 
 
 class ManifestError(LayoutError):
-    """What says how far a compaction got is damaged, of another version, or at odds with what is in the lake."""
+    """A compaction's manifest is damaged, of another version, or contradicts the lake."""
 
 
 class LakeChangingError(LayoutError):
-    """Each time that the lake was listed, a compaction was done in between."""
+    """A compaction finished each time that the lake was listed."""
 
 
 class RunningError(SparkPipelineError):
-    """Another process is at what only one may do at a time.
+    """Another process is doing what only one may do at a time.
 
     Attributes:
         path: The lock's file.
-        owner: What the other says of itself: host, process id and since when, as JSON; may be empty.
+        owner: The other process: host, process id and start time, as JSON; may be empty.
     """
 
     def __init__(self, message: str, *, path: str, owner: str = "") -> None:
@@ -205,12 +205,12 @@ class LandRunningError(RunningError):
 
 
 class CompactCheckError(SparkPipelineError):
-    """A compacted file, read back, is not what it was made of. It is thrown away, its sources stay.
+    """A compacted file, read back, differs from its sources. It is deleted, its sources stay.
 
     Attributes:
         hour: The hour's directory.
-        expected: Rows, and checksums of ids and sizes, of the sources.
-        found: The same of the compacted file.
+        expected: The sources' rows, and checksums of ids and sizes.
+        found: The same for the compacted file.
     """
 
     def __init__(self, message: str, *, hour: str, expected: str = "", found: str = "") -> None:
@@ -221,4 +221,4 @@ class CompactCheckError(SparkPipelineError):
 
 
 class StampHeaderError(SparkPipelineError, ValueError):
-    """The header of a stamp is not one: of another length, or there is more than one of its name."""
+    """The header of a stamp is not valid: it has another length, or there are several with its name."""

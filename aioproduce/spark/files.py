@@ -1,12 +1,12 @@
-"""The few things that are asked of a file system, of the local one without Spark and of any other through Hadoop.
+"""The few operations on a file system: on the local one without Spark, and on any other through Hadoop.
 
-Used by what reads a lake's and a checkpoint's directories: `checkpoint`, `lake`, `layout` and the jobs.
+Used by the readers of a lake's and a checkpoint's directories: `checkpoint`, `lake`, `layout` and the jobs.
 
 Invariants:
 
 1. `replace` is atomic where the file system renames atomically (local, HDFS): a reader finds the old text or the
-   new one, whole.
-2. A path without a scheme, or with `file:`, is local and needs no JVM; everything else needs a session.
+   new one, complete.
+2. A path without a scheme, or with `file:`, is local and needs no JVM; every other path needs a session.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 
 @final
 class LocalFiles:
-    """The local file system; paths are complete, as the user gave them, with `/` between the names."""
+    """The local file system; paths are as the user wrote them, with `/` as separator."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or a directory."""
+        """Return whether there is a file or a directory."""
         return local_path(path).exists()
 
     def names(self, path: str) -> list[str]:
-        """What is in a directory, sorted; nothing where there is none."""
+        """Return the sorted names in a directory; none if it does not exist."""
         try:
             return sorted(os.listdir(local_path(path)))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def read(self, path: str) -> str | None:
-        """The text of a file, UTF-8; `None` where there is none."""
+        """Return the UTF-8 text of a file; `None` if it does not exist."""
         try:
             return local_path(path).read_text("utf-8")
         except (FileNotFoundError, IsADirectoryError):
             return None
 
     def replace(self, path: str, text: str) -> None:
-        """Write a file, with its directories, over an older one."""
+        """Write a file, creating its directories and replacing an older one."""
         target = local_path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(_partial_name(target.name))
@@ -58,19 +58,19 @@ class LocalFiles:
         partial.replace(target)
 
     def rename(self, old: str, new: str) -> None:
-        """Move a file or directory to a name that is free.
+        """Rename a file or directory to a free name.
 
         Raises:
-            LayoutError: that name is taken, or the file system refused.
+            LayoutError: If that name exists, or if the file system refused.
         """
         target = local_path(new)
         if target.exists():
-            raise LayoutError(f"{old} cannot be renamed to {new}: that is there already", path=new)
+            raise LayoutError(f"{old} cannot be renamed to {new}: that already exists", path=new)
         target.parent.mkdir(parents=True, exist_ok=True)
         local_path(old).rename(target)
 
     def delete(self, path: str) -> None:
-        """Remove a file or a directory with all that is in it; nothing where there is none."""
+        """Remove a file or a directory with its content; do nothing if it does not exist."""
         target = local_path(path)
         if target.is_dir() and not target.is_symlink():
             shutil.rmtree(target)
@@ -80,7 +80,7 @@ class LocalFiles:
 
 @final
 class HadoopFiles:
-    """Any file system that Spark reads and writes, through its own classes."""
+    """Any file system that Spark supports, through its own classes."""
 
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext
@@ -135,7 +135,7 @@ class HadoopFiles:
         system.mkdirs(target.getParent())
         if system.exists(target) or not system.rename(source, target):
             raise LayoutError(
-                f"{old} cannot be renamed to {new}: that is there already, or refused", path=new
+                f"{old} cannot be renamed to {new}: that already exists, or the file system refused", path=new
             )
 
     def delete(self, path: str) -> None:
@@ -153,39 +153,39 @@ _LOCAL: Final = LocalFiles()
 
 
 def files_of(path: str, spark: SparkSession | None = None) -> Files:
-    """The file system that a path is on.
+    """Return the file system of a path.
 
     Args:
-        path: As a user gives it: `/lake`, `lake`, `file:/lake`, `hdfs://host/lake`, `s3a://bucket/lake`.
-        spark: Needed for all but the local ones.
+        path: The user's path: `/lake`, `lake`, `file:/lake`, `hdfs://host/lake`, `s3a://bucket/lake`.
+        spark: Needed for paths that are not local.
 
     Raises:
-        LayoutError: the path is not local and there is no session.
+        LayoutError: If the path is not local and there is no session.
     """
     if is_local(path):
         return _LOCAL
     if spark is None:
         raise LayoutError(
-            f"{path} is not on the local file system: only a job with a session reads it", path=path
+            f"{path} is not on the local file system: only a job with a session can read it", path=path
         )
     return HadoopFiles(spark)
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is one of this machine's file system."""
+    """Return whether a path is on this machine's file system."""
     return urlsplit(path).scheme in ("", "file")
 
 
 def local_path(path: str) -> Path:
-    """A local path as Python takes it."""
+    """Return a local path for Python."""
     return Path(unquote(urlsplit(path).path)) if path.startswith("file:") else Path(path)
 
 
 def join(path: str, *names: str) -> str:
-    """A path below another."""
+    """Return a path below another."""
     return "/".join((path.rstrip("/"), *names))
 
 
 def _partial_name(name: str) -> str:
-    # Hidden, and another for each writer.
+    # Hidden, and different for each writer.
     return f".{name}.{uuid.uuid4().hex}"

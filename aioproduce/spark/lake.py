@@ -1,19 +1,19 @@
-"""What a lake knows about the queries that land into it, beside its data.
+"""What a lake records about the queries that land into it, in addition to its data.
 
-    <lake>/_land/lake.json               the lake's own id: a checkpoint says which lake it is for
-    <lake>/_land/queries/<query id>.json how far a query has come: its last complete batch, and where that ends
-    <checkpoint>/aioproduce-land.json    which lake this checkpoint is for, and what it lands
+    <lake>/_land/lake.json               the lake's own id: a checkpoint names its lake
+    <lake>/_land/queries/<query id>.json a query's progress: its last complete batch, and where that ends
+    <checkpoint>/aioproduce-land.json    this checkpoint's lake, and what it lands
     <checkpoint>/aioproduce-land.lock    held by the process that lands with it
 
-Written by `landing` after each batch and before Spark commits it. So a lake can say by itself which offsets it
-holds, and a lost checkpoint loses nothing: a new one goes on from there (`starting`).
+Written by `landing` after each batch and before Spark commits it. So a lake itself knows which offsets it has, and
+a lost checkpoint loses nothing: a new one continues from there (`starting`).
 
 Invariants:
 
 1. A batch whose number is at most its query's `batch` here is complete: all its directories are in place.
-2. A batch with a higher number is complete or not: the query that it belongs to does it again. Without that query
-   it is removed (`remove_incomplete`).
-3. One small file per query, replaced: nothing grows with the number of batches.
+2. A batch with a higher number may be incomplete: its query repeats it. If that query is gone, the batch is removed
+   (`remove_incomplete`).
+3. Each query has one small file that is replaced: nothing grows with the number of batches.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from aioproduce.spark.files import Files
 
 VERSION: Final = 1
-"""Of these files; what is newer is refused."""
+"""The version of these files; newer ones are refused."""
 
 NOTE_NAME: Final = "aioproduce-land.json"
 LOCK_NAME: Final = "aioproduce-land.lock"
 
 STAGING_PREFIX: Final = ".spark-staging-"
-"""Spark's own, of a write that replaces partitions; a random name follows."""
+"""Spark's own prefix, for a write that replaces partitions; a random name follows."""
 
-# What is between that and a batch's directory: Hadoop's committer's names, and the lake's.
+# The levels between that and a batch's directory: the names of Hadoop's committer and of the lake.
 _STAGED: Final = ("_temporary", "task_", "attempt_", "table=", "topic=", "date=", "hour=")
 
 Offsets = dict[str, dict[int, int]]
@@ -55,7 +55,7 @@ class Lander:
 
     Attributes:
         query_id: Its id.
-        checkpoint: Where its checkpoint was, an absolute path.
+        checkpoint: The absolute path of its checkpoint.
         batch: Its last complete micro-batch; -1 before the first.
         offsets: Where that ends, by topic and partition.
     """
@@ -69,13 +69,13 @@ class Lander:
 @final
 @dataclass(frozen=True, slots=True)
 class CheckpointNote:
-    """What a checkpoint of `land` says about itself.
+    """The description that `land` puts into a checkpoint.
 
     Attributes:
         lake: The id of the lake.
         topics: What is landed: names in order, or one pattern.
-        is_pattern: Whether it is one.
-        audit_topic: Whose records are marks, or `None`.
+        is_pattern: Whether it is a pattern.
+        audit_topic: The topic with the marks, or `None`.
     """
 
     lake: str
@@ -85,10 +85,10 @@ class CheckpointNote:
 
 
 def lake_id(lake: str, files: Files) -> str:
-    """A lake's id; a lake without one, a new one, is given it.
+    """Return a lake's id; create one if it has none.
 
     Raises:
-        LayoutError: the file that tells it is not one of ours.
+        LayoutError: If the file with the id is not one of ours.
     """
     path = join(lake, STATE_DIRECTORY, "lake.json")
     read = _read(path, files)
@@ -99,10 +99,10 @@ def lake_id(lake: str, files: Files) -> str:
 
 
 def landers_of(lake: str, files: Files) -> list[Lander]:
-    """The queries that ever landed into a lake.
+    """Return the queries that ever landed into a lake.
 
     Raises:
-        LayoutError: what is written about one cannot be read.
+        LayoutError: If the file of one cannot be read.
     """
     folder = join(lake, STATE_DIRECTORY, "queries")
     found = []
@@ -118,7 +118,7 @@ def landers_of(lake: str, files: Files) -> list[Lander]:
 
 
 def write_lander(lake: str, lander: Lander, files: Files) -> None:
-    """Say how far a query has come."""
+    """Record a query's progress."""
     offsets = json.loads(format_offsets(lander.offsets))
     told = {"version": VERSION, **asdict(lander), "offsets": offsets}
     path = join(lake, STATE_DIRECTORY, "queries", f"{lander.query_id}.json")
@@ -126,7 +126,7 @@ def write_lander(lake: str, lander: Lander, files: Files) -> None:
 
 
 def held_offsets(landers: list[Lander]) -> Offsets:
-    """The next offset of each partition that a lake has not: the highest that any query came to."""
+    """Return the next offset of each partition that a lake lacks: the highest that any query reached."""
     held: Offsets = {}
     for lander in landers:
         for topic, partitions in lander.offsets.items():
@@ -137,10 +137,10 @@ def held_offsets(landers: list[Lander]) -> Offsets:
 
 
 def read_note(checkpoint: str, files: Files) -> CheckpointNote | None:
-    """What a checkpoint says about itself; `None` where it was not made by `land`, or not at all.
+    """Return a checkpoint's description; `None` if it was not created by `land`, or does not exist.
 
     Raises:
-        LayoutError: it cannot be read.
+        LayoutError: If it cannot be read.
     """
     read = _read(join(checkpoint, NOTE_NAME), files)
     if read is None:
@@ -149,12 +149,12 @@ def read_note(checkpoint: str, files: Files) -> CheckpointNote | None:
 
 
 def write_note(checkpoint: str, note: CheckpointNote, files: Files) -> None:
-    """Say in a checkpoint what it is for."""
+    """Write a checkpoint's description."""
     files.replace(join(checkpoint, NOTE_NAME), json.dumps({"version": VERSION, **asdict(note)}))
 
 
 def remove_incomplete(lake: str, complete: Mapping[str, int], files: Files) -> list[str]:
-    """Remove what queries that are gone have left half done: batches above their last complete one.
+    """Remove incomplete batches of queries that are gone: those above their last complete one.
 
     Args:
         lake: The lake.
@@ -162,7 +162,7 @@ def remove_incomplete(lake: str, complete: Mapping[str, int], files: Files) -> l
         files: Its file system.
 
     Returns:
-        The directories that were removed, relative to the lake.
+        The removed directories, relative to the lake.
     """
     removed = []
     for path in _batch_directories(lake, files):
@@ -174,17 +174,17 @@ def remove_incomplete(lake: str, complete: Mapping[str, int], files: Files) -> l
 
 
 def remove_staging(lake: str, queries: Collection[str], files: Files) -> list[str]:
-    """Remove what some queries' batches had written out of sight when they were killed: Spark never does.
+    """Remove what killed batches of some queries had written to hidden directories, which Spark never does.
 
-    Of each such directory one batch below it tells whose it is; where there is none, it is left.
+    One batch below each such directory identifies its query; a directory without a batch is left alone.
 
     Args:
         lake: The lake.
-        queries: The ids of queries of which none is running.
+        queries: The ids of queries that are not running.
         files: Its file system.
 
     Returns:
-        The directories that were removed, relative to the lake.
+        The removed directories, relative to the lake.
     """
     removed = []
     for name in files.names(lake):
@@ -197,7 +197,7 @@ def remove_staging(lake: str, queries: Collection[str], files: Files) -> list[st
 
 
 def _staged(path: str, files: Files) -> LandedBatch | None:
-    """A batch that is somewhere below: of a task that writes, of one that is done, or of all of them."""
+    """Return a batch somewhere below: of a task that is writing, of one that is done, or of all of them."""
     for name in files.names(path):
         if name.startswith("batch="):
             found = LandedBatch.parse(name.removeprefix("batch="))
@@ -211,7 +211,7 @@ def _staged(path: str, files: Files) -> LandedBatch | None:
 
 
 def _batch_directories(lake: str, files: Files) -> list[str]:
-    """Each directory `batch=...` of a lake, relative to it."""
+    """Return each directory `batch=...` of a lake, relative to it."""
     paths = [""]
     for level in PARTITION_COLUMNS:
         paths = [
@@ -232,7 +232,7 @@ def _read(path: str, files: Files) -> dict[str, Any] | None:
         version = int(read["version"])
     except (ValueError, KeyError, TypeError) as error:
         raise LayoutError(
-            f"{path} is not what aioproduce wrote: restore it, or ask who changed it", path=path
+            f"{path} was changed after aioproduce wrote it: restore it, or find out who changed it", path=path
         ) from error
     if version > VERSION:
         raise LayoutError(f"{path} is of a newer aioproduce (version {version}): update this one", path=path)

@@ -1,12 +1,12 @@
-"""Write one micro-batch into the lake: what `land` gives to Spark's `foreachBatch`.
+"""Writes one micro-batch into the lake, for Spark's `foreachBatch`.
 
 Invariants:
 
 1. One pass over the batch: data, marks and quarantine are one Parquet write, with the table as outermost directory.
-2. A batch that is written again replaces what it wrote before, by dynamic partition overwrite: each of its
-   directories carries its name, and its rows are those offsets whatever happened meanwhile.
-3. Files are written under a hidden name, `.spark-staging-...`, and their directories renamed into place when all
-   are whole: a reader never sees half a file.
+2. A repeated batch replaces its earlier files, by dynamic partition overwrite: each of its directories has its
+   name, and its rows are the same offsets whatever happened meanwhile.
+3. Files are written under a hidden name, `.spark-staging-...`, and their directories are renamed into place when
+   all are complete: a reader never sees half a file.
 4. The lake's own record of the batch is written last, before Spark commits it (`lake`).
 """
 
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SETTINGS: Final = {
-    # A file is open for each directory that a task meets, instead of its rows sorted by directory first: they come
-    # in the order of time, a few hours at most. What is more than this is sorted.
+    # A task keeps a file open for each directory, instead of sorting its rows by directory first: they come in
+    # order of time, for a few hours at most. Rows of further directories are sorted.
     "spark.sql.maxConcurrentOutputFileWriters": "24",
     "spark.sql.optimizer.plannedWrite.enabled": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.metricsEnabled": "false",
 }
-"""What a session must be set to."""
+"""The required settings of a session."""
 
 _WRITE_OPTIONS: Final = {
     "partitionOverwriteMode": "dynamic",
-    # Least and greatest of what nobody looks for by order: each value would be compared with both, byte by byte.
+    # No minimum and maximum of columns without a meaningful order: each value would be compared byte by byte.
     **{
         f"parquet.column.statistics.enabled#{column}": "false"
         for column in ("key", "value", "headers.list.element.key", "headers.list.element.value")
     },
     "parquet.size.statistics.enabled": "false",
-    # Of the heap, for all open files together: 24 of each task at most. By default it is nearly all, and a batch of
-    # large records over many hours would leave nothing for Kafka's fetches.
+    # The share of the heap for all open files together, at most 24 per task. The default is nearly all of it, and a
+    # batch of large records over many hours would leave nothing for Kafka's fetches.
     "parquet.memory.pool.ratio": "0.5",
-    # Of what is nearly always different a dictionary is built in vain, one page after the other.
+    # A dictionary of nearly unique values would be built in vain for each page.
     **{
         f"parquet.enable.dictionary#{column}": "false"
         for column in (
@@ -70,12 +70,11 @@ _WRITE_OPTIONS: Final = {
 class Landing:
     """Lands the batches of one query.
 
-    Attributes:
-        lake: The lake's directory.
-        checkpoint: The query's, complete.
-        audit_topic: Whose records are marks, or `None`.
-        compression: Parquet's codec.
-        options: More of Parquet's options.
+    lake: The lake's directory.
+    checkpoint: The query's checkpoint, as a complete path.
+    audit_topic: The topic with the marks, or `None`.
+    compression: Parquet's codec.
+    options: Further options of Parquet.
     """
 
     lake: str
@@ -86,12 +85,12 @@ class Landing:
     _is_known: bool = False
 
     def write(self, records: DataFrame, number: int) -> None:
-        """Land a batch; called by Spark, once for each batch and again for one that it does not know as done."""
+        """Land a batch; called by Spark once for each batch, and again if Spark did not commit it."""
         spark = records.sparkSession
         state = read_checkpoint(self.checkpoint, spark)
         if state is None:
             raise CheckpointError(
-                f"the checkpoint {self.checkpoint} was deleted while its query ran: start again",
+                f"the checkpoint {self.checkpoint} was deleted while its query was running: start again",
                 path=self.checkpoint,
             )
         self._announce(spark, state.query_id, number)
@@ -104,7 +103,7 @@ class Landing:
         write_lander(self.lake, done, files_of(self.lake, spark))
 
     def _announce(self, spark: SparkSession, query_id: str, number: int) -> None:
-        """Say that there is such a query before it leaves anything here."""
+        """Record that there is such a query before it leaves anything here."""
         if self._is_known:
             return
         files = files_of(self.lake, spark)

@@ -1,17 +1,17 @@
-"""The closing mark of a task: how many rows it numbered, which of them failed, how many are in each topic.
+"""The closing mark of a task: how many rows it numbered, which of them failed, and how many each topic has.
 
-Called by `task` after its last row is acknowledged. With it an audit sees a loss at the end of a task, which the
-numbers of the rows alone cannot show.
+Used by `task` after its last row is acknowledged. It shows an audit a loss at the end of a task, which the numbers
+of the rows alone cannot show.
 
 Invariants:
 
 1. A mark is acknowledged before its task ends, so a batch that Spark has committed has all of its marks.
-2. A replay writes a mark with the same `producer_id`, `next` and `failed`; the audit takes either. Refused rows are
-   in `failed`, so they are no loss.
-3. A topic that is not there, or denied, is an error where the user named it. Of the default one it is a warning,
-   once a minute and producer, and the rows count all the same.
-4. A producer waits once for a topic that is not there. It goes on asking beside its records, so a task after that
-   one finds the topic when it is made, and waits for nothing until then.
+2. A replay writes a mark with the same `producer_id`, `next` and `failed`; the audit accepts either. Refused rows
+   are in `failed`, so they do not count as lost.
+3. A missing or denied topic is an error if the user named it. For the default topic it is a warning, once a minute
+   per producer, and the rows still count.
+4. A producer waits only once for a missing topic. It then asks in the background, so a later task finds the topic
+   once it is created, and does not wait until then.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioproduce.spark")
 
-# That a topic is missing a broker says at once; the rest is for a leader to be found.
+# A broker reports a missing topic at once; the rest of this time is for finding a leader.
 _PATIENCE: Final = 2.0
 _WARN_AGAIN_AFTER: Final = 60.0
 
-# Producers whose cluster has no default topic for them, and when that was told last. By producer: what one cluster
-# lacks another may have.
+# Producers whose cluster lacks the default topic, and when that was last reported. By producer, because another
+# cluster may have it.
 _unusable: WeakKeyDictionary[Producer[Any, Any], float] = WeakKeyDictionary()
 
 
@@ -59,15 +59,15 @@ def closing_mark(
     topics: Mapping[str, int],
     client_id: str,
 ) -> Mark:
-    """The closing mark of a task.
+    """Return the closing mark of a task.
 
     Args:
-        producer_id: Under which the rows are numbered.
-        identity: The task's.
-        run: The query's id, or the write's.
-        next_row: The first number that no row has.
+        producer_id: The id under which the rows are numbered.
+        identity: The task's identity.
+        run: The id of the query or of the write.
+        next_row: The first number without a row.
         failed: Rows that were refused.
-        topics: How many rows each topic acknowledged.
+        topics: How many rows were acknowledged in each topic.
         client_id: The producer's `client.id`.
     """
     ranges = union((row, row) for row in failed)
@@ -96,17 +96,17 @@ async def publish(producer: Producer[Any, Any], topic: str, mark: Mark, *, is_na
     """Send a mark, and wait until it is acknowledged.
 
     Args:
-        producer: What sends it.
+        producer: The producer.
         topic: The audit topic.
         mark: The mark.
         is_named: Whether the user named the topic.
 
     Returns:
-        Whether it was; False where the default topic is missing or denied.
+        Whether it was acknowledged; False if the default topic is missing or denied.
 
     Raises:
-        TopicError: the topic that was named is not there, or denied.
-        DeliveryError: it was not acknowledged.
+        TopicError: If the named topic is missing or denied.
+        DeliveryError: If it was not acknowledged.
     """
     try:
         await _deliver(producer, topic, mark)
@@ -116,7 +116,7 @@ async def publish(producer: Producer[Any, Any], topic: str, mark: Mark, *, is_na
             raise
         if is_named:
             raise TopicError(
-                f"audit topic {topic!r} {why}, or name another by option 'audit.topic'",
+                f"audit topic {topic!r} {why}, or name another in the option 'audit.topic'",
                 topic=topic,
                 is_missing=isinstance(error, MetadataTimeoutError),
             ) from error
@@ -131,7 +131,7 @@ async def _deliver(producer: Producer[Any, Any], topic: str, mark: Mark) -> None
         try:
             delivery = await producer.send(topic, mark.to_json(), mark.key, timeout=patience)
         except MetadataTimeoutError as error:
-            # No broker answered, or none leads it yet: that does not say that there is no such topic.
+            # No broker answered, or there is no leader yet: the topic may still exist.
             if error.code == UNKNOWN_TOPIC_OR_PARTITION or patience is None:
                 raise
         else:
@@ -140,12 +140,12 @@ async def _deliver(producer: Producer[Any, Any], topic: str, mark: Mark) -> None
 
 
 def _why_unusable(error: ProducerError) -> str | None:
-    """What is the matter with the topic, and the remedy; None where it is something else."""
+    """Return what is wrong with the topic, and the remedy; None for another error."""
     if isinstance(error, MetadataTimeoutError) and error.code == UNKNOWN_TOPIC_OR_PARTITION:
-        return "is not there: make it"
+        return "does not exist: create it"
     is_denied = isinstance(error, BrokerRejectedError) and error.code == TOPIC_AUTHORIZATION_FAILED
     if is_denied or isinstance(error, TopicAuthorizationError):
-        return "is denied: have the cluster's administrator allow Describe and Write"
+        return "is denied: ask the cluster's administrator to allow Describe and Write"
     return None
 
 
@@ -156,8 +156,8 @@ def _warn(producer: Producer[Any, Any], topic: str, why: str) -> None:
         return
     _unusable[producer] = now
     _log.warning(
-        "topic %r %s, or name another by option 'audit.topic', or set 'stamp' to 'off'. Until then no closing "
-        "marks are written, and an audit cannot see what is missing at the end of a task",
+        "topic %r %s, or name another in the option 'audit.topic', or set 'stamp' to 'off'. Until then no closing "
+        "marks are written, and an audit cannot detect missing rows at the end of a task",
         topic,
         why,
     )

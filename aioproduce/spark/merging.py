@@ -1,15 +1,16 @@
-"""Many Parquet files into one, sorted, in bounded memory; and the checksums that tell whether it is all there.
+"""Merges Parquet files into a sorted one in bounded memory, with checksums that show whether it is complete.
 
-Used by `compaction`; knows nothing of lakes, manifests or Kafka but the names of a record's columns.
+Used by `compaction`. It knows nothing of lakes, manifests or Kafka except the names of a record's columns.
 
 Invariants:
 
-1. Memory does not grow with the input: it is cut into sorted runs of a quarter of what is allowed, which are kept
-   on disk and merged a piece at a time.
-2. A `Digest` does not depend on the order of rows, on which files they are in, or on how they are compressed.
-   The written file's is made from reading it back, every page's checksum compared.
-3. What is written is what Spark reads: instants in microseconds, UTC (Spark's own INT96, read by Arrow, would
-   become nanoseconds, which Spark refuses), and Spark's description of the columns where all sources have the same.
+1. Memory does not grow with the input: it is divided into sorted runs of a quarter of the allowed memory, which are
+   stored on disk and merged piece by piece.
+2. A `Digest` does not depend on the order of rows, on their files, or on compression. That of the written file is
+   computed from reading it back, with the checksum of every page verified.
+3. The output is readable by Spark: instants are in microseconds, UTC (Spark's own INT96, read by Arrow, would
+   become nanoseconds, which Spark refuses), with Spark's description of the columns if all sources have the same
+   one.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
 
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 SORT_KEYS = ("partition", "offset")
-# Few different values each: a dictionary pays. For the others Arrow would build one and throw it away.
+# Columns with few different values, for which a dictionary pays off. For the others Arrow would build it in vain.
 DICTIONARY_COLUMNS = ("producer_id", "partition", "timestamp_type", "headers.list.element.key")
-# What is decoded at once. Rows may have a megabyte each, so it is counted in bytes.
+# Decoded at a time. Counted in bytes, because rows may have a megabyte each.
 PIECE_BYTES = 4 << 20
 SPILL_PIECE_BYTES = 1 << 20
 PIECE_ROWS = 65_536
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 262_144
-# Arrow's binary columns hold 2 GiB in a piece, of which sorting makes one.
+# Arrow's binary columns hold 2 GiB per piece, and sorting creates one piece.
 RUN_LIMIT = 512 << 20
 _MASK = (1 << 64) - 1
 
@@ -45,10 +46,10 @@ _MASK = (1 << 64) - 1
 @final
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What rows add up to.
+    """A checksum of rows.
 
     Attributes:
-        rows: How many.
+        rows: The number of rows.
         ids: The sum of a 64-bit hash of each row's numbers and producer id, modulo 2**64.
         bytes: The lengths of all binary and text values.
     """
@@ -65,7 +66,7 @@ class Digest:
 
 
 def digest_of(rows: pa.RecordBatch) -> Digest:
-    """What these rows add up to, over the columns that they have."""
+    """Return the digest of these rows, over the columns that they have."""
     hashes = np.zeros(rows.num_rows, dtype=np.uint64)
     size = 0
     for name in sorted(rows.schema.names):
@@ -77,10 +78,10 @@ def digest_of(rows: pa.RecordBatch) -> Digest:
 
 
 def digest_of_file(path: Path) -> Digest:
-    """Read a file to its end and tell what its rows add up to; damage to any page raises.
+    """Read a whole file and return the digest of its rows; damage to any page raises.
 
     Raises:
-        OSError: The file is damaged.
+        OSError: If the file is damaged.
     """
     total = Digest()
     for piece in _pieces(path, verified=True):
@@ -91,27 +92,28 @@ def digest_of_file(path: Path) -> Digest:
 def merge_files(
     sources: Sequence[Path], target: Path, *, memory_bytes: int, metadata: Mapping[bytes, bytes] | None = None
 ) -> Digest:
-    """Write all rows of some files into one, sorted by partition and offset where there are such columns.
+    """Write all rows of some files into one, sorted by partition and offset if there are such columns.
 
     Args:
-        sources: At least one; their columns may differ, what one lacks is null there.
-        target: The file to write, in a directory that is there and in which names of `run-` are free.
-        memory_bytes: About what may be held, apart from what the reader and the writer need for a page.
-        metadata: What the file says of itself, beside Spark's description of the columns.
+        sources: One or more files. Their columns may differ; a missing one is null.
+        target: The file to write, in an existing directory in which names beginning with `run-` are free.
+        memory_bytes: The approximate memory limit, without the reader's and the writer's needs for a page.
+        metadata: The file's own metadata, in addition to Spark's description of the columns.
 
     Returns:
-        What the sources' rows add up to, as read.
+        The digest of the sources' rows, as read.
 
     Raises:
-        pyarrow.ArrowInvalid: The sources' columns do not go together (also `ArrowTypeError`), or one is damaged.
-        OSError: Reading or writing failed.
+        pyarrow.ArrowInvalid: If the sources' columns do not fit together (also `ArrowTypeError`), or one is
+            damaged.
+        OSError: If reading or writing failed.
     """
     schema = _common_schema(sources, metadata or {})
     runs = _Runs(target.parent, schema, min(max(memory_bytes // 4, SPILL_PIECE_BYTES), RUN_LIMIT))
     total = Digest()
     for source in sources:
         for piece in _pieces(source):
-            # As it is going to be: a column that this source lacks counts in the result's digest too.
+            # With the result's columns: one that this source lacks counts in the result's digest, too.
             conformed = _conformed(piece, schema)
             total += digest_of(conformed)
             runs.add(conformed)
@@ -135,7 +137,7 @@ def merge_files(
 
 
 class _Runs:
-    """Rows on their way through sorting: held until they are many, then sorted and put aside on disk."""
+    """Rows that are being sorted: collected until they are many, then sorted and stored on disk."""
 
     def __init__(self, directory: Path, schema: pa.Schema, limit: int) -> None:
         self._directory = directory
@@ -153,7 +155,7 @@ class _Runs:
             self._spill()
 
     def merged(self) -> Iterator[pa.Table]:
-        """All rows in order, some at a time."""
+        """Yield all rows in order, some at a time."""
         if not self._files:
             yield self._sorted_held()
             return
@@ -162,7 +164,7 @@ class _Runs:
         cursors = [_Cursor(path, self._keys) for path in self._files]
         cursors = [cursor for cursor in cursors if cursor.advance()]
         while cursors:
-            # No row beyond the least of the last rows may go out yet: a piece not read may have to go before it.
+            # Rows beyond the smallest of the last rows must wait: an unread piece may have to precede them.
             bound = min(cursor.last for cursor in cursors)
             taken = [cursor.take(bound) for cursor in cursors]
             yield _sorted([table for table in taken if table.num_rows], self._keys)
@@ -187,7 +189,7 @@ class _Runs:
 
 
 class _Cursor:
-    """A run, read a piece at a time."""
+    """A run, read piece by piece."""
 
     def __init__(self, path: Path, keys: list[tuple[str, str]]) -> None:
         self._reader = pa.ipc.open_stream(pa.OSFile(str(path), "rb"))
@@ -198,11 +200,11 @@ class _Cursor:
 
     @property
     def rows(self) -> int:
-        """Rows that are at hand."""
+        """The number of rows in memory."""
         return 0 if self._piece is None else self._piece.num_rows
 
     def advance(self) -> bool:
-        """Read the next piece; False at the end."""
+        """Read the next piece; return False at the end."""
         for piece in self._reader:
             if piece.num_rows:
                 self._hold(piece)
@@ -211,7 +213,7 @@ class _Cursor:
         return False
 
     def take(self, bound: tuple[int, ...]) -> pa.Table:
-        """Give away the rows up to the bound, itself included."""
+        """Return and remove the rows up to and including the bound."""
         assert self._piece is not None
         within = np.ones(self._piece.num_rows, dtype=bool)
         for column, value in zip(reversed(self._columns), reversed(bound), strict=True):
@@ -284,7 +286,7 @@ def _in_utc(piece: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _as_numbers(column: pa.Array) -> Any:
-    """Each value as 64 bits, the same for the same value; nulls as the bits of a number that is not likely."""
+    """Return each value as 64 bits, equal for equal values; nulls as the bits of an unlikely number."""
     if pa.types.is_binary(column.type) or pa.types.is_fixed_size_binary(column.type):
         return _ids_as_numbers(column)
     wide = column.cast(pa.uint64() if pa.types.is_unsigned_integer(column.type) else pa.int64())
@@ -293,7 +295,7 @@ def _as_numbers(column: pa.Array) -> Any:
 
 
 def _ids_as_numbers(column: pa.Array) -> Any:
-    # Producers are few: hash each of them once, in Python.
+    # There are few producers: hash each of them once, in Python.
     encoded = column.cast(pa.binary()).dictionary_encode()
     hashes = np.array([_seed(value) for value in encoded.dictionary.to_pylist()] + [0x5EED], dtype=np.uint64)
     last = len(hashes) - 1

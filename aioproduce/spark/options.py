@@ -1,14 +1,15 @@
 """The sink's options, parsed by the table of `option_table` and checked together.
 
-Called by `datasource` on the driver; the `SinkOptions` that come out travel to the tasks.
+Used by `datasource` on the driver; the resulting `SinkOptions` are sent to the tasks.
 
 Invariants:
 
-1. Spark hands option names over in lower case, whatever case the user wrote; names are compared so, values are not.
-2. An option that is not in the table is refused with the nearest name: none is ever ignored, but those that Spark
-   itself adds (`IGNORED`).
-3. The value of an option that may be a secret is in no message and in no repr.
-4. `SinkOptions.kafka` has been through `ProducerConfig.from_mapping()`: a task cannot fail on it.
+1. Spark passes option names in lower case, whatever case the user wrote. Names are compared in lower case, values
+   are not.
+2. An unknown option is refused with the most similar name. None is ever ignored, except those that Spark itself
+   adds (`IGNORED`).
+3. No message or repr contains the value of an option that may be a secret.
+4. `SinkOptions.kafka` was checked by `ProducerConfig.from_mapping()`: a task cannot fail because of it.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ _HEADER: Final = "header."
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SinkOptions:
-    """What a write was asked for, checked. Can be pickled and hashed.
+    """The checked options of a write. It can be pickled and hashed.
 
-    Made by `parse()`; the constructor does not check.
+    Created by `parse()`; the constructor does not check.
 
     Attributes:
-        kafka: The producer's settings under Kafka's dotted keys, sorted; `KAFKA_DEFAULTS` included.
-        audit_topic: As named by the option; `None` where the default is meant (`marks_topic`).
-        headers: What every record gets, by `headers` and by `header.*`.
+        kafka: The producer's settings with Kafka's dotted keys, sorted, including `KAFKA_DEFAULTS`.
+        audit_topic: The option's value; `None` for the default (`marks_topic`).
+        headers: The headers of every record, from `headers` and from `header.*`.
 
-    The others are options as `SINK_OPTIONS` has them, parsed.
+    The other attributes are the parsed options of `SINK_OPTIONS`.
     """
 
     kafka: tuple[tuple[str, str], ...]
@@ -60,13 +61,13 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """The options as Spark hands them over.
+        """Parse the options as Spark passes them.
 
         Args:
             options: Name -> text; names in any case.
 
         Raises:
-            OptionError: one is unknown, refused, or out of range, or two are at odds.
+            OptionError: If one is unknown, refused, or out of range, or if two contradict each other.
 
         Example:
             >>> SinkOptions.parse({"kafka.bootstrap.servers": "localhost:9092", "topic": "orders"}).topic
@@ -87,21 +88,21 @@ class SinkOptions:
         values["headers"] += tuple(headers)
         if values["stamp"] and any(name == STAMP_HEADER for name, _ in values["headers"]):
             raise OptionError(
-                f"a static header {STAMP_HEADER!r} contradicts stamp=on, which writes that header: name it "
-                "otherwise, or set stamp=off",
+                f"a static header {STAMP_HEADER!r} contradicts stamp=on, which writes that header: rename "
+                "the static header, or set stamp=off",
                 option="headers",
             )
         settings = {**KAFKA_DEFAULTS, **kafka}
         try:
             ProducerConfig.from_mapping(settings)
-        except ConfigError as error:  # only what is at odds is left
+        except ConfigError as error:  # only contradictions are left
             raise OptionError(f"options kafka.*: {error}") from error
         held = {key.keyword: values[key.name] for key in SINK_OPTIONS}
         return cls(kafka=tuple(sorted(settings.items())), **held)
 
     @property
     def marks_topic(self) -> str:
-        """The audit topic: the one that was named, or the default."""
+        """The audit topic: the named one, or the default."""
         return self.audit_topic or DEFAULT_AUDIT_TOPIC
 
     def __repr__(self) -> str:
@@ -109,7 +110,7 @@ class SinkOptions:
         for key in SINK_OPTIONS:
             value = getattr(self, key.keyword)
             if key.name == "headers":
-                # A header may carry a token: its name is enough.
+                # A header may carry a token, so only its name is shown.
                 parts += [f"headers={[name for name, _ in value]}"] if value else []
             elif value != OPTIONS.defaults[key.name]:
                 parts.append(key.shown(value))

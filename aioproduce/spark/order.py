@@ -1,15 +1,17 @@
-"""Whether a plan fixes the order of rows within a partition, and the order that the sink makes where it does not.
+"""Checks whether a plan fixes the order of rows within a partition, and sorts rows if it does not.
 
-A row's number is its place in its partition. After a shuffle that place hangs on which block came first over the
-network: a task that runs again would give the same id to another row, and a reader that drops duplicates would lose
-rows. So jobs call `check_row_order()` before they write, and users may; `row.order=sort` sorts instead.
+A row's number is its place in its partition. After a shuffle that place depends on which block arrived first over
+the network. A task that runs again would then give the same id to another row, and a reader that drops duplicates
+would lose rows. So jobs call `check_row_order()` before they write, and users may call it; `row.order=sort` sorts
+instead.
 
 Invariants:
 
-1. `check_row_order()` passes no plan in which a shuffle lies between the source and the sink without a sort above
-   it. A sort that Spark puts below a join, a window or an aggregation by itself is none.
-2. A sort fixes the order only as far as its columns tell rows apart; which rows are equal there a plan cannot say.
-3. `sorted_rows()` depends on nothing but the rows: two rows that it holds for equal are the same bytes.
+1. `check_row_order()` refuses every plan with a shuffle between source and sink that has no sort above it. A sort
+   that Spark itself adds below a join, a window or an aggregation does not count.
+2. A sort fixes the order only as far as its columns distinguish rows; a plan does not show which rows are equal
+   there.
+3. `sorted_rows()` depends only on the rows: two rows that it treats as equal have the same bytes.
 """
 
 from __future__ import annotations
@@ -26,16 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _SORTED_ROWS: Final = 10_000
-"""Rows in each Arrow batch that comes out of a sort: as many as Spark puts into one by itself."""
+"""Rows in each Arrow batch of a sort's output: Spark's own default."""
 
-# Nodes of a plan above which rows of a partition have no order that a second run would repeat. A limit that is the
-# plan's last node stands for the shuffle to one partition that it becomes when it is written.
+# Nodes of a plan above which the rows of a partition have no reproducible order. A limit as the plan's last node
+# stands for the shuffle to one partition that it becomes when it is written.
 _SHUFFLES: Final = re.compile(
     r"^(Exchange|ReusedExchange|ShuffleExchange|ShuffleQueryStage|CustomShuffleReader|AQEShuffleRead|REPARTITION|Repartition"
     r"|RepartitionByExpression|RebalancePartitions|CoalesceExec|Coalesce|CollectLimit|CollectTail)\b"
 )
 _SORT: Final = re.compile(r"^(Sort|TakeOrderedAndProject)\b")
-# Spark sorts below these by itself, by columns that need not tell rows apart: that sort orders nothing for us.
+# Spark adds sorts below these by columns that need not distinguish rows: such a sort does not fix the order.
 _SORTED_BY_SPARK: Final = re.compile(
     r"^(SortMergeJoin|SortAggregate|Window\w*|FlatMapGroups\w*|FlatMapCoGroups\w*)\b"
 )
@@ -51,10 +53,10 @@ def check_row_order(df: Any) -> None:
     """Refuse a DataFrame whose rows may come in another order when a task runs again.
 
     Args:
-        df: A DataFrame, of Spark or of Spark Connect. Nothing is run; it is only planned.
+        df: A DataFrame of Spark or of Spark Connect. It is planned but not run.
 
     Raises:
-        RowOrderError: a shuffle leaves the order of rows open.
+        RowOrderError: If a shuffle leaves the order of rows open.
 
     Example:
         >>> check_row_order(spark.read.parquet("lake"))  # doctest: +SKIP
@@ -66,16 +68,16 @@ def check_row_order(df: Any) -> None:
     if operator is not None:
         raise RowOrderError(
             f"the plan leaves the order of rows open: {operator.split('(')[0].strip()!r} has no "
-            "sort above it, so a row's number may be another one when a task runs again, and a reader that drops "
-            "duplicates would lose rows. Sort behind it by columns that tell rows apart "
-            "(df.sortWithinPartitions(...)), or give option 'row.order' = 'sort', or take the ids from a column by "
+            "sort above it, so a row's number may change when a task runs again, and a reader that drops "
+            "duplicates would lose rows. Sort after it by columns that distinguish rows "
+            "(df.sortWithinPartitions(...)), or set option 'row.order' = 'sort', or use the ids of a column with "
             "option 'id.column'",
             operator=operator,
         )
 
 
 def plan_text(df: Any) -> str:
-    """The physical plan of a DataFrame as Spark prints it."""
+    """Return the physical plan of a DataFrame as Spark prints it."""
     java = getattr(df, "_jdf", None)
     if java is not None:
         return str(java.queryExecution().executedPlan().toString())
@@ -83,12 +85,12 @@ def plan_text(df: Any) -> str:
 
 
 def unstable_operator(plan: str) -> str | None:
-    """The shuffle that leaves the order of rows open, in a plan as Spark prints it; None where there is none.
+    """Return the shuffle that leaves the order of rows open in a plan as Spark prints it, or None.
 
     Args:
-        plan: `EXPLAIN`'s text: one operator a line, each below the one that it feeds and further to the right.
+        plan: `EXPLAIN`'s text: one operator per line, each below the one that it feeds and further to the right.
     """
-    # The indents of what the line at hand is under: sorts and broadcasts, and what Spark sorts for.
+    # The indents of the current line's parents: sorts and broadcasts, and operators that Spark sorts for.
     settled: list[int] = []
     sorted_by_spark: list[int] = []
     for line in _plan_lines(plan):
@@ -112,7 +114,7 @@ def unstable_operator(plan: str) -> str | None:
 
 
 def _plan_lines(plan: str) -> Iterator[str]:
-    """The lines of the plan to look at: the final one where Spark has an adaptive plan with several."""
+    """Yield the relevant lines of the plan: those of the final one if an adaptive plan has several."""
     for line in plan.splitlines():
         section = _SECTIONS.match(line.strip(" +-:"))
         if section is not None and section["name"].startswith("Initial Plan"):
@@ -125,10 +127,10 @@ def _plan_lines(plan: str) -> Iterator[str]:
 
 
 def sorted_rows(batches: Iterable[Any]) -> Iterator[Any]:
-    """The rows of a task in the order of their bytes, all columns compared; holds all of them in memory.
+    """Yield the rows of a task in the order of their bytes over all columns; holds all of them in memory.
 
     Args:
-        batches: `pyarrow.RecordBatch`es of one schema.
+        batches: `pyarrow.RecordBatch`es with one schema.
     """
     held = list(batches)
     if not held:
@@ -155,7 +157,7 @@ def _is_sortable(kind: Any) -> bool:
 
 
 def _as_bytes(column: Any) -> Iterator[bytes | None]:
-    """Headers as bytes that are equal only where the headers are."""
+    """Yield headers as bytes that are equal only if the headers are."""
     for headers in column.to_pylist():
         yield None if headers is None else repr(_plain(headers)).encode()
 

@@ -1,13 +1,13 @@
-"""The rate at which a task may send: `rate.limit.records` and `rate.limit.bytes`, records and bytes a second.
+"""Limits the rate of a task: `rate.limit.records` and `rate.limit.bytes`, records and bytes per second.
 
-Called by `task`, from the thread that reads Spark's iterator: a task that waits here takes nothing more out of it.
+Used by `task`, in the thread that reads Spark's iterator: a task that waits here reads nothing more from it.
 
 Invariants:
 
-1. Over any span of `t` seconds a task hands over at most `rate * (t + BURST)` and one piece more.
-2. A piece is paid for afterwards: it does not wait, the next one does.
-3. An Arrow batch is cut into pieces of `STEP` seconds' worth, and of one row at least. Rows of a batch are taken to
-   be as large as its mean; where they are not, a piece may be more, and is paid for all the same.
+1. In any span of `t` seconds a task sends at most `rate * (t + BURST)` and one piece more.
+2. A piece is paid for afterwards: the next one waits for it.
+3. An Arrow batch is divided into pieces of `STEP` seconds' worth, and of at least one row. Rows of a batch are
+   assumed to have its mean size; a piece of larger rows may exceed it, and is still paid for.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 BURST: Final = 1.0
 """Seconds of the rate that may be sent at once after a pause."""
 STEP: Final = 0.25
-"""Seconds of the rate in one piece: six of them under way, the default, are more than brokers take to answer."""
+"""Seconds of the rate in one piece: six in flight, the default, last longer than brokers take to answer."""
 
 
 @final
 class TokenBucket:
-    """One limit: units a second, of which a second's worth is saved up at most.
+    """One limit: units per second, of which at most a second's worth is saved up.
 
     Args:
-        rate: Units a second, above 0; infinite for no limit.
-        now: Seconds of any steady clock.
+        rate: Units per second, above 0; infinite for no limit.
+        now: Seconds of a monotonic clock.
     """
 
     def __init__(self, rate: float, now: float) -> None:
         if not rate > 0:
-            raise ValueError(f"a rate is above 0, not {rate}")
+            raise ValueError(f"a rate must be above 0, not {rate}")
         self._rate = rate
         self._tokens = rate * BURST
         self._at = now
 
     def take(self, units: float, now: float) -> float:
-        """Take so many units out, which may leave a debt; says how many seconds to wait before they are sent."""
+        """Take this many units, possibly leaving a debt; return how many seconds to wait before they are sent."""
         if math.isinf(self._rate):
             return 0.0
         self._tokens = min(self._tokens + (now - self._at) * self._rate, self._rate * BURST)
@@ -54,13 +54,13 @@ class TokenBucket:
 
 @final
 class Pacer:
-    """Holds a task to both of its limits.
+    """Applies both of a task's limits.
 
     Args:
         records_per_second: 0 for no limit.
         bytes_per_second: 0 for no limit.
-        clock: Seconds of a steady clock.
-        sleep: Waits so many seconds.
+        clock: Returns the seconds of a monotonic clock.
+        sleep: Waits this many seconds.
     """
 
     def __init__(
@@ -80,18 +80,18 @@ class Pacer:
 
     @property
     def has_limit(self) -> bool:
-        """Whether there is any."""
+        """Whether there is a limit."""
         return any(math.isfinite(rate) for rate in self._rates)
 
     def pieces(self, records: int, size: int) -> Iterator[tuple[int, int]]:
-        """Where to cut so many records, of so many bytes together: the first of each piece, and how many."""
+        """Yield the pieces of this many records and bytes: the first record of each, and how many."""
         by_records, by_bytes = (rate * STEP for rate in self._rates)
         each = max(1, int(min(by_records, by_bytes * records / max(size, 1), records)))
         for first in range(0, records, each):
             yield first, min(each, records - first)
 
     def wait(self, records: int, size: int) -> None:
-        """Wait until so many records, of so many bytes together, may be sent."""
+        """Wait until this many records and bytes may be sent."""
         now = self._clock()
         records_bucket, bytes_bucket = self._buckets
         pause = max(records_bucket.take(records, now), bytes_bucket.take(size, now))

@@ -1,10 +1,10 @@
-"""Sets of whole numbers as sorted, separate, inclusive ranges: what marks excuse, what is missing from a lake.
+"""Sets of whole numbers as sorted, separate, inclusive ranges, for excused and missing numbers.
 
-Called by the sink's marks, the audit and the alert. Plain Python, no Spark.
+Used by the sink's marks, the audit and the alert. Plain Python, no Spark.
 
-1. A `Ranges` is sorted, its ranges neither overlap nor touch, and in each `first <= last`: two equal sets
-   are equal tuples.
-2. Nothing here walks the numbers themselves: a hole of 2**60 costs as much as one of 1.
+1. A `Ranges` is sorted, its ranges neither overlap nor touch, and each has `first <= last`: two equal sets are
+   equal tuples.
+2. Nothing here iterates over the numbers themselves: a hole of 2**60 costs as much as one of 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOTHING: Ranges = ()
 
 
 def union(*several: Iterable[Range]) -> Ranges:
-    """All numbers that are in one of these, in whatever order they come; ranges with `first > last` are empty."""
+    """Return all numbers in any of these, in any order; ranges with `first > last` are empty."""
     out: list[Range] = []
     for first, last in sorted(found for ranges in several for found in ranges):
         if first > last:
@@ -35,7 +35,7 @@ def union(*several: Iterable[Range]) -> Ranges:
 
 
 def intersection(left: Ranges, right: Ranges) -> Ranges:
-    """The numbers that are in both."""
+    """Return the numbers that are in both."""
     out: list[Range] = []
     at_left = at_right = 0
     while at_left < len(left) and at_right < len(right):
@@ -51,7 +51,7 @@ def intersection(left: Ranges, right: Ranges) -> Ranges:
 
 
 def difference(left: Ranges, right: Ranges) -> Ranges:
-    """The numbers of `left` that are not in `right`."""
+    """Return the numbers of `left` that are not in `right`."""
     out: list[Range] = []
     at = 0
     for first, last in left:
@@ -69,15 +69,15 @@ def difference(left: Ranges, right: Ranges) -> Ranges:
 
 
 def within(ranges: Ranges, first: int, end: int) -> Ranges:
-    """Those from `first` up to, not including, `end`."""
+    """Return the numbers from `first` up to, not including, `end`."""
     return intersection(ranges, ((first, end - 1),)) if first < end else NOTHING
 
 
 def count(ranges: Iterable[Range]) -> int:
-    """How many numbers these are."""
+    """Return how many numbers these are."""
     return sum(last - first + 1 for first, last in ranges)
 
 
 def shown(ranges: Iterable[Range]) -> str:
-    """For people: `7, 9-12`."""
+    """Return a text for people: `7, 9-12`."""
     return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)

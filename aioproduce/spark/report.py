@@ -1,12 +1,12 @@
-"""What a task tells the driver about what it wrote, and what the driver makes of it: a log line and a line of JSON.
+"""The report of a task to the driver about what it wrote, and the driver's log line and line of JSON.
 
-A `TaskReport` is made by `task` in a worker process and travels as Spark's commit message; `datasource` sums them
-when Spark calls `commit()` or `abort()`.
+A `TaskReport` is created by `task` in a worker process and sent as Spark's commit message; `datasource` adds them
+up when Spark calls `commit()` or `abort()`.
 
 Invariants:
 
 1. Only acknowledged records are counted as rows.
-2. Percentiles cannot be summed: the sum tells the median of the tasks' medians, weighted by their rows, and the
+2. Percentiles cannot be added: the summary has the median of the tasks' medians, weighted by their rows, and the
    worst task's 99th percentile.
 """
 
@@ -33,20 +33,20 @@ _LINE: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 @dataclass(kw_only=True)
 class _Written:
-    """What a task and a whole write tell alike.
+    """The common fields of a task's and a whole write's report.
 
     Attributes:
-        query_id: The streaming query's id, or the batch write's; empty where no task told.
-        batch_id: The micro-batch's number; -1 of a batch write.
-        rows: Records that were acknowledged; those that went to the dead-letter topic are not among them.
-        bytes: Of their keys and values.
-        batches: Arrow batches taken from Spark.
+        query_id: The id of the streaming query or of the batch write; empty if no task reported it.
+        batch_id: The micro-batch's number; -1 for a batch write.
+        rows: Acknowledged records, without those in the dead-letter topic.
+        bytes: The bytes of their keys and values.
+        batches: Arrow batches read from Spark.
         requests: Produce requests that were sent.
         retries: Records that were sent again.
-        ack_p50_ms: Half of the batches were acknowledged within this time after they were handed over; 0: none.
-        ack_p99_ms: Likewise 99 of 100.
+        ack_p50_ms: The time within which half of the batches were acknowledged after they were passed on; 0: none.
+        ack_p99_ms: The time within which 99 of 100 batches were acknowledged; 0: none.
         dead_letters: Rows that went to the dead-letter topic.
-        dropped: Rows that were left out under `on.error=drop`.
+        dropped: Rows that were dropped under `on.error=drop`.
         seconds: From the first row to the last acknowledgement.
         topics: Acknowledged records by topic.
     """
@@ -69,13 +69,13 @@ class _Written:
 @final
 @dataclass(kw_only=True)
 class TaskReport(_Written, WriterCommitMessage):
-    """What one attempt of a task wrote.
+    """The report of one attempt of a task.
 
     Attributes:
         partition: Spark's partition of the rows.
         attempt: The attempt's number, from 0.
-        producer_id: The stamps' first half, as 32 hex digits; empty where nothing is stamped.
-        next_row: The number after the highest that was given out; 0 where nothing is stamped.
+        producer_id: The stamps' first half, as 32 hex digits; empty without stamps.
+        next_row: The number after the highest one that was assigned; 0 without stamps.
     """
 
     partition: int
@@ -90,10 +90,10 @@ class WriteSummary(_Written):
     """The tasks of one write, or of one micro-batch, together: the sums, and the slowest task's seconds.
 
     Attributes:
-        outcome: `"committed"` or `"aborted"`; what an aborted write has acknowledged is in the topic all the same.
-        tasks: How many told what they wrote.
+        outcome: `"committed"` or `"aborted"`; acknowledged records of an aborted write are in the topic, too.
+        tasks: How many tasks reported.
         failed_tasks: How many did not.
-        ids: Producer id of a task -> the number after the highest that it gave out; at most 1,000.
+        ids: Producer id of a task -> the number after the highest one that it assigned; at most 1,000.
         ids_more: How many more there are.
     """
 
@@ -104,10 +104,10 @@ class WriteSummary(_Written):
     ids_more: int = 0
 
     def to_json(self, at_ms: int) -> str:
-        """One line of `metrics.path`.
+        """Return one line of `metrics.path`.
 
         Args:
-            at_ms: When it was told, in milliseconds since the epoch.
+            at_ms: The time of the report, in milliseconds since the epoch.
         """
         told = {"version": 1, "at": at_ms, "outcome": self.outcome, **asdict(self)}
         return json.dumps(told, separators=(",", ":"))
@@ -128,12 +128,12 @@ class WriteSummary(_Written):
 def summarize(
     messages: Sequence[WriterCommitMessage | None], *, is_aborted: bool, batch_id: int = -1
 ) -> WriteSummary:
-    """Sum what the tasks told.
+    """Add up the tasks' reports.
 
     Args:
-        messages: As Spark hands them over; `None` of a task that failed.
-        is_aborted: Whether Spark gave the write up.
-        batch_id: The micro-batch, as Spark calls it.
+        messages: The messages that Spark passes; `None` for a task that failed.
+        is_aborted: Whether Spark aborted the write.
+        batch_id: Spark's number of the micro-batch.
     """
     reports = [message for message in messages if isinstance(message, TaskReport)]
     topics: Counter[str] = Counter()
@@ -157,7 +157,7 @@ def summarize(
 
 
 def _median(reports: Sequence[TaskReport]) -> float:
-    """The reports' medians: the one that half of all rows are at or below."""
+    """Return the median of the reports' medians: half of all rows are at or below it."""
     half = sum(report.rows for report in reports) / 2
     if not half:
         return 0.0
@@ -172,8 +172,8 @@ def _median(reports: Sequence[TaskReport]) -> float:
 def tell(summary: WriteSummary, metrics_path: str | None) -> None:
     """Write the log line, and the line of JSON if there is a file for it.
 
-    The records are acknowledged by now. So a file that cannot be written is told in the log and fails nothing:
-    Spark would write all of them again.
+    The records are already acknowledged. So a file that cannot be written is only logged and fails nothing: Spark
+    would write all of them again.
     """
     with _visible():
         LOG.log(logging.WARNING if summary.outcome == "aborted" else logging.INFO, "%s", summary)
@@ -181,7 +181,7 @@ def tell(summary: WriteSummary, metrics_path: str | None) -> None:
             return
         line = (summary.to_json(time.time_ns() // 1_000_000) + "\n").encode()
         try:
-            # In one call, to the end of the file: queries may share it.
+            # One call that appends to the file, because queries may share it.
             descriptor = os.open(metrics_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             try:
                 os.write(descriptor, line)
@@ -193,10 +193,10 @@ def tell(summary: WriteSummary, metrics_path: str | None) -> None:
 
 @contextmanager
 def _visible() -> Iterator[None]:
-    """See that the line comes out somewhere.
+    """Ensure that the line is visible somewhere.
 
-    Spark calls `commit()` in a process of its own, where nobody has set logging up. What is written to its stderr
-    comes out at the driver's. Handlers, and a level of this logger, stay as they are where there are any.
+    Spark calls `commit()` in a separate process without logging configuration, whose stderr appears at the
+    driver's. Existing handlers, and a level of this logger, stay unchanged.
     """
     level = LOG.level
     handler = None if LOG.hasHandlers() else logging.StreamHandler(sys.stderr)

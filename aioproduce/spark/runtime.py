@@ -1,16 +1,16 @@
-"""One event loop in one thread for each Python worker process, and the producers that live there.
+"""One event loop in one thread for each Python worker process, and its producers.
 
-Called by `task`. Spark forks worker processes and gives each many tasks, one after the other; the loop thread and
-the producers stay from task to task, so that only the first pays for connections and metadata.
+Used by `task`. Spark forks worker processes and gives each many tasks, one after the other. The loop thread and the
+producers stay from task to task, so that only the first waits for connections and metadata.
 
 Invariants:
 
-1. A runtime is of one process. After a fork the child makes its own; what it inherited it keeps and never touches,
-   since closing a copied selector or socket would reach into the parent's.
-2. A producer is of one configuration. One with which a write failed is dropped: the next task starts afresh. So is
-   the one that was not used for longest, where there are more than `_MOST_PRODUCERS`. (Spark keys its own cache by
-   configuration, too: a bad cached producer there served the retry, SPARK-27042.)
-3. When the loop thread ends, whoever waits for it is told: nobody waits for a loop that is no more.
+1. A runtime belongs to one process. After a fork the child creates its own. It keeps what it inherited without
+   touching it, because closing a copied selector or socket would affect the parent's.
+2. A producer belongs to one configuration. A producer with a failed write is dropped, and the next task starts with
+   a new one. If there are more than `_MOST_PRODUCERS`, the least recently used one is dropped, too. (Spark's own
+   cache also has configurations as keys: a bad cached producer there served the retry, SPARK-27042.)
+3. When the loop thread ends, its waiters are woken: nobody waits for a loop that no longer exists.
 4. `Runtime.here()` is called by one thread, as Spark does: a worker runs one task at a time.
 """
 
@@ -35,7 +35,7 @@ ProducerKey: TypeAlias = tuple[tuple[str, str], ...]
 
 _log = logging.getLogger("aioproduce.spark")
 
-# Of settings that come and go, a `client.id` for each write say, those used last are kept.
+# If settings keep changing, e.g. a `client.id` for each write, the most recently used ones are kept.
 _MOST_PRODUCERS: Final = 8
 _START_BOUND: Final = 30.0
 _CLOSE_BOUND: Final = 10.0
@@ -46,7 +46,7 @@ class Runtime:
     """The loop thread of this process.
 
     Attributes:
-        pid: The process that it is of.
+        pid: The id of its process.
     """
 
     _here: ClassVar[Runtime | None] = None
@@ -54,12 +54,12 @@ class Runtime:
 
     def __init__(self) -> None:
         self.pid: int = os.getpid()
-        self._producers: dict[ProducerKey, Producer] = {}  # the one that was used last comes last
+        self._producers: dict[ProducerKey, Producer] = {}  # the most recently used one comes last
         self._thread = LoopThread("aioproduce-spark", new_loop())
 
     @classmethod
     def here(cls) -> Runtime:
-        """The runtime of this process; a new one where there is none, or only that of the parent, or a dead one."""
+        """Return the runtime of this process; create one if there is none, or only the parent's or a dead one."""
         found = cls._here
         if found is not None and (found.pid != os.getpid() or not found.is_alive):
             cls._left.append(found)
@@ -70,7 +70,7 @@ class Runtime:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its thread runs."""
+        """Whether its thread is running."""
         return self._thread.is_alive
 
     # -- calls from the task's thread ---
@@ -81,7 +81,7 @@ class Runtime:
         """Start a coroutine function in the loop thread.
 
         Raises:
-            LoopEndedError: the thread has ended.
+            LoopEndedError: If the thread has ended.
         """
         try:
             return self._thread.submit(function, *args, **kwargs)
@@ -89,14 +89,14 @@ class Runtime:
             raise _ended() from error
 
     def result(self, future: Future[T], timeout: float) -> T:
-        """What a coroutine came to.
+        """Return the result of a coroutine.
 
         Args:
-            future: Of `submit()`.
-            timeout: Seconds after which the loop is taken for stuck: more than the coroutine itself takes.
+            future: The result of `submit()`.
+            timeout: Seconds after which the loop is considered stuck: more than the coroutine itself takes.
 
         Raises:
-            LoopEndedError: the thread ended meanwhile, or had not come to it in time.
+            LoopEndedError: If the thread ended meanwhile, or did not answer in time.
         """
         try:
             return self._thread.result(future, timeout)
@@ -105,7 +105,7 @@ class Runtime:
         except ThreadBusyError as error:
             raise LoopEndedError(
                 f"the event loop of worker process {self.pid} has not answered for {timeout:g} s: it is blocked, "
-                "or the machine is overloaded. The task fails and is tried again in another process"
+                "or the machine is overloaded. The task fails and is retried in another process"
             ) from error
 
     def run(
@@ -116,37 +116,37 @@ class Runtime:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run a coroutine function in the loop thread; as `submit()` and `result()`."""
+        """Run a coroutine function in the loop thread, as `submit()` and `result()` do."""
         return self.result(self.submit(function, *args, **kwargs), timeout)
 
     def producer(self, key: ProducerKey) -> Producer[Any, Any]:
-        """The started producer of these settings.
+        """Return the started producer with these settings.
 
         Raises:
-            ConfigError: the settings are none.
-            LoopEndedError: the thread has ended.
+            ConfigError: If the settings are not valid.
+            LoopEndedError: If the thread has ended.
         """
         found = self._producers.pop(key, None)
         if found is None:
             while len(self._producers) >= _MOST_PRODUCERS:
-                self.drop(next(iter(self._producers)))  # idle: nothing is under way when a task ends
+                self.drop(next(iter(self._producers)))  # idle: nothing is in flight when a task ends
             found = self.run(_START_BOUND, _started, key)
         self._producers[key] = found
         return found
 
     def drop(self, key: ProducerKey) -> None:
-        """Close the producer of these settings at once, with all that it has not sent."""
+        """Close the producer with these settings at once, dropping everything that it has not sent."""
         producer = self._producers.pop(key, None)
         if producer is None or not self.is_alive:
             return
         try:
             self.run(_CLOSE_BOUND, producer.close, 0)
         except Exception:
-            # The write has failed already, and says why: this must not stand in front of it.
-            _log.warning("a producer of a failed write could not be closed; it is left behind", exc_info=True)
+            # The write has already failed with a reason, which this must not hide.
+            _log.warning("a producer of a failed write could not be closed and is abandoned", exc_info=True)
 
     def close(self) -> None:
-        """Close all producers and end the thread. No task needs it: worker processes just end."""
+        """Close all producers and end the thread. Tasks do not need it: worker processes just end."""
         if Runtime._here is self:
             Runtime._here = None
         if self.pid != os.getpid():
@@ -167,5 +167,5 @@ async def _started(key: ProducerKey) -> Producer[Any, Any]:
 def _ended() -> LoopEndedError:
     return LoopEndedError(
         "the event loop's thread of this worker process ended while the task waited for it. The task fails and is "
-        "tried again"
+        "retried"
     )

@@ -1,17 +1,17 @@
-"""Which batches of a lake no query writes again, by what the lake and its queries' checkpoints say.
+"""Determines which batches of a lake no query writes again, from the lake and its queries' checkpoints.
 
-Called by the job `compact` before it looks at an hour.
+Used by the job `compact` before it lists an hour.
 
-Spark writes `offsets/<n>` before micro-batch n runs and `commits/<n>` after it. Started again it repeats the last
-batch that has offsets, if that has no commit, and none before it; so what is committed is done for good, as long as
-the checkpoint's files are there. The last commit is the one that a power cut can take (Spark does not sync it), and
-the one that is deleted by hand to have a batch again. So a batch is safe when a *later* one is committed.
+Spark writes `offsets/<n>` before micro-batch n runs and `commits/<n>` after it. A restarted query repeats the last
+batch with offsets if that has no commit, and no earlier one. So a committed batch is final as long as the
+checkpoint's files exist. A power cut can remove the last commit (Spark does not sync it), and users delete it to
+repeat a batch. So a batch is safe when a *later* one is committed.
 
 Invariants:
 
-1. What is not known is not safe: a checkpoint that is gone may be on a disk that is not mounted.
-2. A query's name on the command line is not taken for more than the lake knows of it: of a retired query the
-   batches up to the last that the lake calls complete are safe.
+1. An unknown state is not safe: a missing checkpoint may be on a disk that is not mounted.
+2. Naming a query on the command line does not override what the lake knows of it: for a retired query, the batches
+   up to the last one that the lake records as complete are safe.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 def safe_batches(
     lake: str, *, checkpoints: Iterable[str] = (), retired: Iterable[str] = (), has_last: bool = False
 ) -> SafeBatches:
-    """Which batches may be compacted now.
+    """Return the batches that may be compacted now.
 
     Args:
-        lake: The lake's directory; it names the queries that landed here, and where their checkpoints are.
-        checkpoints: More of them, that were moved, or are of lakes without such notes.
-        retired: Ids of queries that never run again.
-        has_last: Take each query's last committed batch for safe, too.
+        lake: The lake's directory, which records its queries and the paths of their checkpoints.
+        checkpoints: Further checkpoints that were moved, or are of lakes without such records.
+        retired: Ids of queries that will never run again.
+        has_last: Whether each query's last committed batch also counts as safe.
 
     Raises:
-        CheckpointError: One that was named is not there, or one is damaged.
-        OptionError: A retired query never landed here.
-        LayoutError: The lake's notes are damaged.
+        CheckpointError: If a named one does not exist, or if one is damaged.
+        OptionError: If a retired query never landed here.
+        LayoutError: If the lake's records are damaged.
     """
     below: dict[str, int] = {}
     gone: set[str] = set()
@@ -57,14 +57,14 @@ def safe_batches(
         named = read_checkpoint(path)
         if named is None:
             raise CheckpointError(
-                f"{path} is no checkpoint: correct --checkpoint; nothing was compacted", path=path
+                f"{path} is not a checkpoint: correct --checkpoint; nothing was compacted", path=path
             )
         below[named.query_id] = named.committed + has_last
         gone.discard(named.query_id)
     for query in retired:
         if query not in landers:
             raise OptionError(
-                f"--retired {query}: no such query landed in {lake}; those that did: "
+                f"--retired {query}: this query never landed in {lake}; the queries that did: "
                 f"{', '.join(sorted(landers)) or 'none'}",
                 option="--retired",
             )

@@ -1,17 +1,17 @@
-"""Sends the Arrow batches of one task, in the loop thread, and says what became of each row.
+"""Sends the Arrow batches of one task in the loop thread, and returns the outcome of each row.
 
-Called by `task`, one `send()` for each Arrow batch; up to `inflight.batches` of them are under way at once.
+Used by `task` with one `send()` for each Arrow batch; up to `inflight.batches` are in flight at once.
 
 Invariants:
 
-1. Rows are accepted in their order, over all Arrow batches of the task: so Kafka has them in that order in each
-   partition, but for rows that the broker made the producer send once more on their own (2).
-2. A row is acknowledged, or it is refused by the user's policy, or the write fails. A row that shared a Kafka batch
-   with one that the broker refused is sent again. A Kafka batch holds rows of several Arrow batches: whether a row
-   is to blame is read from its own error, never from its neighbours'.
-3. Only what no retry can mend is a matter of `on.error`: a time-out, a lost connection, a missing permission or a
-   row that may be in the log in spite of its error always fails the write. `drop` must not turn a broker that is
-   down into an empty topic.
+1. Rows are accepted in order, over all Arrow batches of the task. So Kafka has them in that order in each
+   partition, except for rows that the producer had to send again on their own (2).
+2. A row is acknowledged, or the user's policy refuses it, or the write fails. A row that shared a Kafka batch with
+   one that the broker refused is sent again. A Kafka batch has rows of several Arrow batches: a row's own error
+   shows whether it is at fault, never that of another one.
+3. `on.error` applies only to rows that no retry can help. A timeout, a lost connection, a missing permission or a
+   row that may be in the log in spite of its error always fails the write: `drop` must not turn an unavailable
+   broker into an empty topic.
 4. `send()` ends within `delivery.timeout.ms` of its call.
 """
 
@@ -57,12 +57,12 @@ if TYPE_CHECKING:
     from aioproduce.producer.deliveries import Deliveries
     from aioproduce.producer.producer import Producer
 
-# What a broker answers for a record that it will never take. A missing permission is not among them: it is of the
-# whole write, and to drop all of its rows is not what `on.error` means.
+# Error codes for a record that the broker will never accept. A missing permission is not included: it concerns the
+# whole write, and `on.error` is not meant to drop all of its rows.
 _OF_THE_RECORD: Final = frozenset(
     {MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD}
 )
-# What it answers for a topic that it does not have, or never can have.
+# Error codes for a topic that the broker does not have, or can never have.
 _OF_THE_TOPIC: Final = frozenset({UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION})
 
 
@@ -76,10 +76,10 @@ class Rows:
             `partition`, `timestamp`.
         numbers: The number of each row within the task.
         size: Bytes of keys and values.
-        added_headers: How many of each row's headers in `batch`, its last ones, are the sink's.
+        added_headers: How many of each row's last headers in `batch` are the sink's.
         stamps: Each row's stamp, or None.
-        encoded: Each row's headers as a record has them, where `batch` has none.
-        ready: What is sent, where it was made beforehand.
+        encoded: Each row's headers in encoded form, if `batch` has none.
+        ready: The converted rows, if already converted.
     """
 
     batch: Any
@@ -94,19 +94,19 @@ class Rows:
         return len(self.numbers)
 
     def make_ready(self, *, has_topic: bool) -> ReadyRows:
-        """What `send_arrow()` takes; made once."""
+        """Return the input for `send_arrow()`, which is created once."""
         if self.ready is None:
             encoded = None if self.encoded is None else (self.encoded.shape[1], self.encoded)
             self.ready = ReadyRows(self.batch, has_topic=has_topic, encoded=encoded)
         return self.ready
 
     def part(self, start: int, stop: int | None = None) -> Rows:
-        """Some of them that follow each other."""
+        """Return consecutive rows."""
         end = len(self) if stop is None else stop
         return self._some(self.batch.slice(start, end - start), slice(start, end))
 
     def take(self, places: Sequence[int]) -> Rows:
-        """Some of them, by their places."""
+        """Return the rows at these positions."""
         at = np.array(places, dtype=np.int64)
         return self._some(self.batch.take(pa.array(at)), at)
 
@@ -121,7 +121,7 @@ class Rows:
 
     @staticmethod
     def joined(parts: Sequence[Rows]) -> Rows:
-        """Rows of one Arrow batch, put together again."""
+        """Join rows of one Arrow batch."""
         first = parts[0]
         if len(parts) == 1:
             return first
@@ -141,12 +141,12 @@ class Rows:
         )
 
     def column(self, name: str) -> Any:
-        """A column, or None where there is none."""
+        """Return a column, or None if there is none."""
         place = self.batch.schema.get_field_index(name)
         return None if place < 0 else self.batch.column(place)
 
     def dead(self, place: int, error: ProducerError, topic: str | None) -> DeadRow:
-        """A row as it goes to the dead-letter topic."""
+        """Return a row for the dead-letter topic."""
 
         def cell(name: str) -> Any:
             column = self.column(name)
@@ -171,13 +171,13 @@ class Rows:
 @final
 @dataclass(slots=True)
 class Outcome:
-    """What became of an Arrow batch.
+    """The result for an Arrow batch.
 
     Attributes:
-        topics: Rows that were acknowledged, by topic.
+        topics: Acknowledged rows, by topic.
         size: Bytes of their keys and values.
-        refused: The numbers of the rows that were refused and are not in their topic.
-        seconds: From the call until the last acknowledgement.
+        refused: The numbers of refused rows, which are not in their topic.
+        seconds: From the call to the last acknowledgement.
     """
 
     topics: Counter[str] = field(default_factory=Counter)
@@ -192,12 +192,12 @@ class TaskSending:
     """Sends for one task.
 
     Attributes:
-        producer: What sends.
-        topic: Of all rows; None where the column `topic` tells.
-        policy: `fail`, `dead_letter` or `drop`: what becomes of a row that can never be sent.
-        dead_letters: Where they go under `dead_letter`.
-        bound: Seconds that a `send()` may take.
-        headers: Of all rows that bring none.
+        producer: The producer.
+        topic: The topic of all rows; None if the column `topic` has it.
+        policy: `fail`, `dead_letter` or `drop`, for rows that can never be sent.
+        dead_letters: Sends them under `dead_letter`.
+        bound: Maximum seconds of a `send()`.
+        headers: The headers of all rows without their own.
     """
 
     producer: Producer[Any, Any]
@@ -207,7 +207,7 @@ class TaskSending:
     bound: float
     headers: Sequence[tuple[str, bytes]] = ()
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    # Of the column `topic`: those that were asked for, and those that the cluster does not have.
+    # Topics of the column `topic`: those already requested, and those that the cluster does not have.
     _asked: set[str] = field(default_factory=set, init=False)
     _missing: dict[str, MetadataTimeoutError] = field(default_factory=dict, init=False)
 
@@ -215,9 +215,9 @@ class TaskSending:
         """Send rows, and wait until each is acknowledged or refused.
 
         Raises:
-            RowError: a row can never be sent, and `on.error` is `fail`.
-            WriteError: they were not all acknowledged in time.
-            ProducerError: as `Producer.send_arrow()` and its deliveries.
+            RowError: If a row can never be sent, and `on.error` is `fail`.
+            WriteError: If they were not all acknowledged in time.
+            ProducerError: If `Producer.send_arrow()` or its deliveries raise it.
         """
         began_at = time.perf_counter()
         dead: list[DeadRow] = []
@@ -234,20 +234,20 @@ class TaskSending:
             if isinstance(error, ProducerError):
                 raise
             raise WriteError(
-                f"{len(rows)} rows were not all acknowledged within delivery.timeout.ms ({self.bound:g} s): see "
-                "whether the brokers are up and keep pace, or raise option 'kafka.delivery.timeout.ms'",
+                f"{len(rows)} rows were not all acknowledged within delivery.timeout.ms ({self.bound:g} s): check "
+                "that the brokers are up and fast enough, or raise option 'kafka.delivery.timeout.ms'",
                 unknown=len(rows),
             ) from error
         return self._outcome(rows, dead, time.perf_counter() - began_at)
 
     async def flush(self) -> None:
-        """Send what lingers."""
+        """Send lingering records."""
         await self.producer.flush(self.bound)
 
     # -- accepting ---
 
     async def _accept(self, rows: Rows, dead: list[DeadRow]) -> list[tuple[Rows, Deliveries]]:
-        """Hand rows to the producer, passing over those that it refuses."""
+        """Pass rows to the producer, skipping those that it refuses."""
         accepted: list[tuple[Rows, Deliveries]] = []
         await self._ask_for_topics(rows)
         if self._missing:
@@ -278,9 +278,9 @@ class TaskSending:
         return accepted
 
     async def _ask_for_topics(self, rows: Rows) -> None:
-        """Find out which topics there are, all at once.
+        """Find out which topics exist, all at once.
 
-        A missing one takes `max.block.ms`: one after the other, two of them would take as long as a write may.
+        A missing one takes `max.block.ms`; checked one by one, two of them would take as long as a write may.
         """
         topics = None if self.topic is not None else rows.column("topic")
         if topics is None:
@@ -291,10 +291,10 @@ class TaskSending:
         for error in found:
             if isinstance(error, MetadataTimeoutError) and _is_of_the_row(error, has_topic=False):
                 self._missing[error.topic] = error
-            # All else comes again with the row that it belongs to.
+            # All other errors occur again with the row that they belong to.
 
     def _without_missing(self, rows: Rows, dead: list[DeadRow]) -> Rows:
-        """The rows whose topics there are; the others are refused."""
+        """Return the rows whose topics exist; the others are refused."""
         topics = rows.column("topic")
         if self.topic is not None or topics is None:
             return rows
@@ -305,9 +305,9 @@ class TaskSending:
         return rows.take([place for place, topic in enumerate(named) if topic not in self._missing])
 
     def _without_partitions(self, rows: Rows, known: PartitionOutOfRangeError, dead: list[DeadRow]) -> Rows:
-        """The rows whose partitions a topic has; the others are refused.
+        """Return the rows whose partitions exist in the topic; the others are refused.
 
-        The producer asks the cluster for each of them whether there are more by now, which takes a second.
+        The producer asks the cluster for each of them whether there are more now, which takes a second.
         """
         partitions = rows.column("partition")
         is_beyond = pc.greater_equal(partitions, known.partition_count)
@@ -328,7 +328,7 @@ class TaskSending:
     # -- acknowledgements ---
 
     async def _settle(self, accepted: list[tuple[Rows, Deliveries]], dead: list[DeadRow]) -> Rows | None:
-        """Wait for acknowledgements; gives the rows that are to be sent again, which are of one Arrow batch."""
+        """Wait for acknowledgements; return the rows to send again, which belong to one Arrow batch."""
         again: list[Rows] = []
         for rows, deliveries in accepted:
             failed = await deliveries.failed()
@@ -345,11 +345,11 @@ class TaskSending:
         return Rows.joined(again) if again else None
 
     def _refuse(self, rows: Rows, place: int, error: ProducerError, dead: list[DeadRow]) -> None:
-        """A row cannot be sent: as the policy says, if this is one for it.
+        """Apply the policy to a row that cannot be sent, if it is the row's fault.
 
         Raises:
-            RowError: the policy is to fail.
-            ProducerError: it is not the row's fault.
+            RowError: If the policy is to fail.
+            ProducerError: If it is not the row's fault.
         """
         if not _is_of_the_row(error, has_topic=self.topic is not None):
             raise error
@@ -357,7 +357,7 @@ class TaskSending:
         if self.policy == "fail":
             raise RowError(
                 f"row {refused.row} can never be sent: {error}. Change the query so that there is no such row, or "
-                "let such rows go elsewhere by option 'on.error' = 'dead_letter' or 'drop'",
+                "send such rows elsewhere with option 'on.error' = 'dead_letter' or 'drop'",
                 row=refused.row,
                 topic=refused.topic,
             ) from error
@@ -381,9 +381,9 @@ class TaskSending:
 
 
 def _is_blameless(error: DeliveryError) -> bool:
-    """Whether the broker refused a record's batch for another record in it, so that it can be sent again.
+    """Return whether the broker refused a record's batch because of another record, so that it can be sent again.
 
-    Which one it was need not be known here: a Kafka batch holds rows of several Arrow batches.
+    The other record need not be known here: a Kafka batch has rows of several Arrow batches.
     """
     return (
         isinstance(error, BrokerRejectedError)
@@ -395,7 +395,7 @@ def _is_blameless(error: DeliveryError) -> bool:
 
 
 def _is_of_the_row(error: ProducerError, *, has_topic: bool) -> bool:
-    """Whether it is the row that can never be sent, and not the cluster or the network that fails."""
+    """Return whether the row itself can never be sent, as opposed to a failure of the cluster or network."""
     if isinstance(error, MetadataTimeoutError):
         return not has_topic and error.code in _OF_THE_TOPIC
     if isinstance(error, BrokerRejectedError):

@@ -1,15 +1,15 @@
-"""The headers of an Arrow batch: the stamp of each row, the static ones, and those of the DataFrame.
+"""Creates the headers of an Arrow batch: each row's stamp, the static ones, and those of the DataFrame.
 
-Called by `task` in the thread that reads Spark's iterator, once an Arrow batch. Where the DataFrame has no headers
-of its own, all rows' are as wide, and are encoded here as a record has them: numpy writes the numbers, and what
-appends the rows copies the rest (20 ns a row; 140 as an Arrow list of names and values). With headers of its own
-they are one Arrow array.
+Used by `task` in the thread that reads Spark's iterator, once per Arrow batch. If the DataFrame has no headers of
+its own, all rows' headers have the same size and are encoded here in a record's format: numpy writes the numbers,
+and the code that appends the rows copies the rest (20 ns per row; 140 as an Arrow list of names and values). With
+headers of its own, they are one Arrow array.
 
 Invariants:
 
 1. A stamp is `aioproduce.audit.stamp.pack_stamp(producer_id, row)` for each row, byte for byte.
-2. No row costs an object, but for those with headers of their own or with ids from a column.
-3. A row that has a header `ap.id` of its own is refused: two stamps would make its id a matter of taste.
+2. No row costs an object, except rows with headers of their own or with ids from a column.
+3. A row with its own header `ap.id` is refused: with two stamps its id would be ambiguous.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _SEQUENCE_TYPE: Final = np.dtype(">u8")
 
 
 def stamps_of_column(ids: Any, scope: str) -> np.ndarray[Any, Any]:
-    """The stamps of rows that a column tells apart.
+    """Return the stamps of rows that a column identifies.
 
-    Binary values of 24 bytes are stamps already and are taken as they are; all others are hashed into the first 16
-    bytes, with 0 for the number: such a record is the only one of its id, and no gap is seen where there is none.
+    Binary values of 24 bytes are already stamps and are used unchanged. All others are hashed into the first 16
+    bytes, with 0 for the number: such a record is the only one with its id, so there are no gaps.
 
     Args:
         ids: An Arrow array of binary, string or integers without a null.
-        scope: What the values are unique in: see `ids.record_id()`.
+        scope: The scope in which values are unique: see `ids.record_id()`.
     """
     if pa.types.is_integer(ids.type):
         return _joined([_hashed(scope, str(each).encode()) for each in ids.to_pylist()])
@@ -59,7 +59,7 @@ def _joined(stamps: list[bytes]) -> np.ndarray[Any, Any]:
 
 @final
 class HeaderMaker:
-    """Makes the headers of Arrow batches.
+    """Creates the headers of Arrow batches.
 
     Args:
         static: Headers of every row, before its stamp.
@@ -69,15 +69,15 @@ class HeaderMaker:
         self._static = list(static)
 
     def numbered(self, producer_id: bytes, first_row: int, count: int) -> np.ndarray[Any, Any]:
-        """The headers of rows that follow each other, encoded: a row's stamp is its last 24 bytes.
+        """Return the encoded headers of consecutive rows; a row's stamp is its last 24 bytes.
 
         Args:
             producer_id: 16 bytes.
-            first_row: The number of the first.
-            count: How many rows.
+            first_row: The number of the first row.
+            count: The number of rows.
 
         Returns:
-            As many rows of bytes, all of a width.
+            This many rows of bytes, all of the same size.
         """
         content = self._rows(producer_id + bytes(_SEQUENCE_TYPE.itemsize), count)
         content[:, -_SEQUENCE_TYPE.itemsize :].view(_SEQUENCE_TYPE)[:, 0] = np.arange(
@@ -86,21 +86,21 @@ class HeaderMaker:
         return content
 
     def stamped(self, stamps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The headers of rows with these stamps, as `numbered()`."""
+        """Return the headers of rows with these stamps, as `numbered()` does."""
         content = self._rows(bytes(STAMP_SIZE), len(stamps))
         content[:, -STAMP_SIZE:] = stamps
         return content
 
     def _rows(self, stamp: bytes, count: int) -> np.ndarray[Any, Any]:
-        """As many rows of headers with this stamp."""
+        """Return this many rows of headers with this stamp."""
         row = np.frombuffer(encode_headers([*self._static, (STAMP_HEADER, stamp)]), dtype=np.uint8)
-        # Broadcast: a quarter of the time that `bytes * count` takes, which is written twice.
+        # Broadcasting takes a quarter of the time of `bytes * count`, which writes twice.
         content: np.ndarray[Any, Any] = np.empty((count, len(row)), dtype=np.uint8)
         content[:] = row
         return content
 
     def joined(self, own: Any, stamps: np.ndarray[Any, Any] | None) -> Any:
-        """The DataFrame's own headers with the static ones and the stamps behind them.
+        """Return the DataFrame's own headers followed by the static ones and the stamps.
 
         Args:
             own: An Arrow list of structs of key and value.
@@ -110,7 +110,7 @@ class HeaderMaker:
             An Arrow array of lists of structs.
 
         Raises:
-            StampHeaderError: a row has a header `ap.id` of its own, and gets a stamp.
+            StampHeaderError: If a row has its own header `ap.id`, and gets a stamp.
         """
         if stamps is not None:
             _check_names(own)
@@ -151,16 +151,16 @@ def _check_names(own: Any) -> None:
     names = own.flatten().field("key")
     if pc.index(names, pa.scalar(STAMP_HEADER, names.type)).as_py() >= 0:
         raise StampHeaderError(
-            f"column 'headers' holds a header {STAMP_HEADER!r}, and the sink adds one of its own: take it out of "
-            "the column, or keep it with option 'stamp' = 'off', or give the ids by option 'id.column'"
+            f"column 'headers' has a header {STAMP_HEADER!r}, but the sink adds its own: remove it from "
+            "the column, or keep it with option 'stamp' = 'off', or use ids from a column with option 'id.column'"
         )
 
 
 def _joined_lists(own: Any, added: Any) -> Any:
-    """Each row's own headers, then what is added to each."""
+    """Return each row's own headers, followed by those added to it."""
     count = len(own)
     lengths = pc.fill_null(pc.list_value_length(own), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    pairs = own.flatten()  # without what is under null rows
+    pairs = own.flatten()  # without the values under null rows
     more = added.flatten()
     each = len(more) // count if count else 0
     offsets = np.zeros(count + 1, dtype=np.int64)
@@ -177,7 +177,7 @@ def _joined_lists(own: Any, added: Any) -> Any:
 
 
 def _plain(pairs: Any) -> Any:
-    """Pairs of name and value with the types and names of `_added()`, so that both can be one array."""
+    """Return pairs of name and value with the types and names of `_added()`, so that both fit into one array."""
     names, values = pairs.flatten()
     return pa.StructArray.from_arrays(
         [names.cast(pa.string()), values.cast(pa.binary())], names=["key", "value"]

@@ -1,17 +1,17 @@
-"""Which files make up the lake now: what the jobs read, whatever a compaction is at.
+"""Determines which files make up the lake now, for the jobs that read it, during compactions, too.
 
-`layout` knows the names of a table's directories; what compact needs of its own lies beside the tables, in
+`layout` knows the names of a table's directories. The files of compact are next to the tables, in
 `<lake>/_compact/<table>/`.
 
 Invariants:
 
-1. A snapshot holds each record that was landed before it was begun, once: of sources and result of a compaction it
-   names those that count by the manifest (`manifest`).
-2. A directory is not listed at one instant, so an hour that a compaction touched while it was listed is listed
-   again: passing the result's name before it was there, and the sources' after they were gone, would lose both.
-3. Names that begin with `.` or `_` are nobody's data: Spark's staging, checksums, markers.
-4. A snapshot's files may be gone when they are opened: `read_consistently` then takes a new one. Nothing may pass
-   over a missing file (`ignoreMissingFiles` would lose records in silence).
+1. A snapshot has each record that was landed before it was begun exactly once: of a compaction's sources and result
+   it names those that count by the manifest (`manifest`).
+2. A directory is not listed at one instant, so an hour that was compacted while it was listed is listed again:
+   otherwise passing the result's name before it existed, and the sources' after they were gone, would lose both.
+3. Names that begin with `.` or `_` are not data: Spark's staging, checksums, markers.
+4. A snapshot's files may be gone when they are opened: `read_consistently` then takes a new one. A missing file
+   must never be skipped (`ignoreMissingFiles` would silently lose records).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 WORK = "_compact"
 MANIFEST = "manifest.json"
-# A listing is repeated for the hours that were compacted meanwhile, which takes less time than a compaction does.
+# A listing is repeated for the hours that were compacted meanwhile, which is faster than a compaction.
 LISTING_LIMIT = 100
 READING_LIMIT = 5
 LEVELS = ("topic=", "date=", "hour=")
@@ -48,7 +48,7 @@ class Batch:
     Attributes:
         hour: The hour's directory below the table.
         files: Its name and its data files.
-        strange: Names in it that are neither data nor hidden: somebody else's.
+        strange: Names in it that are neither data nor hidden: foreign files.
     """
 
     hour: str
@@ -64,12 +64,12 @@ class Batch:
 @final
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What made up a table at one moment.
+    """The files of a table at one moment.
 
     Attributes:
         root: The table's directory.
-        batches: What counts, by hour and name.
-        manifest: What it was told by.
+        batches: The batches that count, by hour and name.
+        manifest: The manifest that decided it.
     """
 
     root: Path
@@ -78,7 +78,7 @@ class Snapshot:
 
     @property
     def files(self) -> list[str]:
-        """The absolute path of each data file: for `spark.read.option("basePath", root).parquet(*files)`."""
+        """The absolute path of each data file, for `spark.read.option("basePath", root).parquet(*files)`."""
         return [
             str(self.root / batch.hour / batch.name / name)
             for batch in self.batches
@@ -86,7 +86,7 @@ class Snapshot:
         ]
 
     def has_lost_files(self) -> bool:
-        """Whether a file of it is not there any more."""
+        """Return whether one of its files no longer exists."""
         return any(not os.path.exists(path) for path in self.files)
 
 
@@ -95,17 +95,17 @@ class Store:
 
     Args:
         lake: Its directory, as a path or `file:` URL.
-        table: Which.
+        table: The table.
 
     Raises:
-        LayoutError: The lake is not on a local file system.
+        LayoutError: If the lake is not on a local file system.
     """
 
     def __init__(self, lake: str, table: Table = Table.DATA) -> None:
         if not is_local(lake):
             raise LayoutError(
-                f"{lake}: this needs directories that are renamed as one, and locks: a local file system. On an "
-                "object store use a table format and its own compaction",
+                f"{lake}: this needs atomic renames of directories, and locks: a local file system. On an "
+                "object store use a table format with its own compaction",
                 path=lake,
             )
         self.root: Path = local_path(table_path(lake, table))
@@ -113,14 +113,14 @@ class Store:
 
     @property
     def manifest_path(self) -> Path:
-        """Where the manifest is, once there was a compaction."""
+        """The path of the manifest, which exists after the first compaction."""
         return self.work / MANIFEST
 
     def manifest(self) -> Manifest:
-        """How far a compaction got.
+        """Return the progress of compaction.
 
         Raises:
-            ManifestError: It is damaged.
+            ManifestError: If it is damaged.
         """
         try:
             content = self.manifest_path.read_bytes()
@@ -129,11 +129,11 @@ class Store:
         return Manifest.from_json(content, path=str(self.manifest_path))
 
     def snapshot(self) -> Snapshot:
-        """What makes up the table now.
+        """Return the files that make up the table now.
 
         Raises:
-            ManifestError: The manifest is damaged.
-            LakeChangingError: Compactions were done faster than hours can be listed.
+            ManifestError: If the manifest is damaged.
+            LakeChangingError: If compactions were faster than the listing of hours.
         """
         before = self.manifest()
         found = {hour: self.batches(hour) for hour in self.hours()}
@@ -159,16 +159,16 @@ class Store:
         return Snapshot(self.root, batches, before)
 
     def hours(self) -> Iterator[str]:
-        """Each hour's directory, below the table's; none where there is no table yet."""
+        """Yield each hour's directory, below the table's; none if there is no table yet."""
         yield from _below(self.root, "", LEVELS)
 
     def batches(self, hour: str) -> list[Batch]:
-        """All `batch=` directories of an hour as they are on disk, whether they count or not; sorted."""
+        """Return all `batch=` directories of an hour on disk, sorted, whether they count or not."""
         found = [self.batch(hour, name) for name in _directories(self.root / hour, "batch=")]
         return [batch for batch in found if batch is not None]
 
     def batch(self, hour: str, name: str) -> Batch | None:
-        """One `batch=` directory as it is on disk; `None` where there is none."""
+        """Return one `batch=` directory on disk, or `None`."""
         files: list[tuple[str, int]] = []
         strange: list[str] = []
         try:
@@ -186,26 +186,26 @@ class Store:
 
 
 def read_consistently(store: Store, read: Callable[[Snapshot], Result]) -> Result:
-    """Read a table whole, again from a new snapshot where a compaction took files away meanwhile.
+    """Read a whole table, and again from a new snapshot if a compaction removed files meanwhile.
 
     Args:
         store: The table.
-        read: Reads a snapshot's files to the end and returns what it made of them; called again from the start.
+        read: Reads all files of a snapshot and returns its result; called again from the start.
 
     Raises:
-        LakeChangingError: Files went away each time; the last reader's error is the cause.
+        LakeChangingError: If files were removed each time; the last reader's error is the cause.
     """
     for attempt in range(READING_LIMIT):
         snapshot = store.snapshot()
         try:
             return read(snapshot)
         except Exception as error:
-            # Whatever it raised: Spark's errors for a file that is gone are many, and the file is not.
+            # Any exception: Spark has many errors for a missing file, so the file itself is checked.
             if not snapshot.has_lost_files():
                 raise
             if attempt == READING_LIMIT - 1:
                 raise LakeChangingError(
-                    f"files of {store.root} went away {READING_LIMIT} times while they were read: read it when "
+                    f"files of {store.root} were removed {READING_LIMIT} times while they were read: read it after "
                     "compact is done, or compact less often",
                     path=str(store.root),
                 ) from error

@@ -1,10 +1,10 @@
-"""For spark-submit, which takes a file and no module: `spark-submit submit.py <job> ...`.
+"""For spark-submit, which needs a file instead of a module: `spark-submit submit.py <job> ...`.
 
-The same as `python -m aioproduce.spark <job> ...`. On a cluster the package travels along, by `--py-files` or
-`--archives`; `print(aioproduce.spark.submit.__file__)` tells where this file is.
+The same as `python -m aioproduce.spark <job> ...`. On a cluster the package must be shipped with `--py-files` or
+`--archives`; `print(aioproduce.spark.submit.__file__)` prints the path of this file.
 
-1. Python puts the folder of a script before everything else on the path: modules of this one would stand in for
-   others of their names. What is imported instead is the package that this file is part of, where it is.
+1. Python puts a script's folder at the front of the path, where modules of this package would shadow others with
+   their names. This module imports the package that contains it instead.
 """
 
 from __future__ import annotations

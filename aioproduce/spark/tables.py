@@ -1,4 +1,4 @@
-"""Tables of the lake as Spark reads them. What is where: `layout`; which files count: `store`."""
+"""Tables of the lake as Spark reads them. See `layout` for paths and `store` for which files count."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def read_table(spark: SparkSession, lake: str, table: Table) -> DataFrame:
-    """A table of the lake; without rows where nothing was landed into it yet.
+    """Return a table of the lake; without rows if nothing was landed into it yet.
 
-    The schema is given, so no file is opened to find it, and no topic becomes a number because it looks like one.
-    Of a local lake these are the files that count now, whatever a compaction is at; one that ends before they are
-    read takes some away, and the read fails (`store.read_consistently` reads again).
+    The schema is given, so no file is opened to find it, and no topic is read as a number. For a local lake these
+    are the files that count now, even during a compaction. One that ends before they are read removes some, and
+    the read fails (`store.read_consistently` reads again).
     """
     path = table_path(lake, table)
     if is_local(path):
@@ -30,7 +30,7 @@ def read_table(spark: SparkSession, lake: str, table: Table) -> DataFrame:
 
 
 def read_files(spark: SparkSession, root: str, paths: Sequence[str]) -> DataFrame:
-    """Files of a table, or none; the directories between its root and them become columns."""
+    """Return files of a table, or none; the directories between its root and them become columns."""
     if not paths:
         return spark.createDataFrame([], table_schema())
     return spark.read.schema(table_schema()).option("basePath", root).parquet(*paths)

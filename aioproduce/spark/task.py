@@ -1,8 +1,8 @@
-"""One task of the sink: the rows of one partition of a DataFrame, from Spark's iterator to their acknowledgements.
+"""One task of the sink: sends the rows of one partition of a DataFrame, from Spark's iterator on.
 
-Called by `datasource` in a Python worker process, on its main thread. That thread reads Spark's iterator and
-prepares Arrow batches; the loop thread of `runtime` sends them. The iterator is never read in the loop thread: it
-blocks on the JVM, and heartbeats, lingers and time-outs would stand.
+Used by `datasource` in a Python worker process, on its main thread. That thread reads Spark's iterator and prepares
+Arrow batches; the loop thread of `runtime` sends them. The loop thread never reads the iterator, which blocks on
+the JVM, because heartbeats, lingers and timeouts would stop.
 
     Spark's iterator ──▶ order ──▶ stamping ──▶ pacing ──▶ │ loop thread: sending ──▶ Producer.send_arrow()
       Arrow batches      main thread                       │    ├─▶ dead_letters
@@ -10,14 +10,14 @@ blocks on the JVM, and heartbeats, lingers and time-outs would stand.
 
 Invariants:
 
-1. When `write_task()` returns, every row is acknowledged or was refused by the user's policy, and so is the task's
-   closing mark: worker processes end without notice, so nothing may be left behind.
-2. When it raises, its producer is dropped with all that was under way; the next attempt starts afresh.
+1. When `write_task()` returns, every row and the task's closing mark are acknowledged, or the user's policy refused
+   the row. Worker processes end without notice, so nothing may be left.
+2. When it raises, its producer is dropped with everything in flight; the next attempt starts with a new one.
 3. No wait here is without a bound, except for Spark's iterator.
-4. At most `inflight.batches` Arrow batches are under way, or pieces of them where a rate is limited; while they
-   are, nothing is taken from Spark.
-5. Row numbers count what Spark's iterator gave, refused rows too: a replay under another `on.error` writes the same
-   ids.
+4. At most `inflight.batches` Arrow batches (or pieces of them, if a rate is limited) are in flight; meanwhile
+   nothing is read from Spark.
+5. Row numbers count all rows of Spark's iterator, including refused ones: a replay with another `on.error` writes
+   the same ids.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _ROLES: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
 
-# How much longer than a call's own bound its answer may take before the loop is taken for stuck.
+# How much longer than a call's own bound its answer may take before the loop is considered stuck.
 _GRACE: Final = 15.0
 
 
@@ -64,18 +64,18 @@ def write_task(
     """Write the rows of one task.
 
     Args:
-        options: What the write was asked for.
-        columns: Which column of the batches is what.
-        batches: `pyarrow.RecordBatch`es, as Spark hands them over.
-        identity: Which task this is.
+        options: The write's options.
+        columns: The columns of the batches.
+        batches: `pyarrow.RecordBatch`es from Spark.
+        identity: The task's identity.
 
     Returns:
-        What was written; all of it is acknowledged.
+        The report; all rows are acknowledged.
 
     Raises:
-        RowError: a row can never be sent, and `on.error` is `fail`.
-        WriteError: not all rows were acknowledged.
-        SparkPipelineError: as the errors' tree says.
+        RowError: If a row can never be sent, and `on.error` is `fail`.
+        WriteError: If not all rows were acknowledged.
+        SparkPipelineError: For the other errors of the tree.
     """
     runtime = Runtime.here()
     try:
@@ -87,7 +87,7 @@ def write_task(
 
 @final
 class _Task:
-    """What one task needs while it writes."""
+    """The state of one task while it writes."""
 
     def __init__(
         self, options: SinkOptions, columns: SinkColumns, identity: TaskIdentity, runtime: Runtime
@@ -123,7 +123,7 @@ class _Task:
         self._acks: list[float] = []
 
     def write(self, batches: Iterable[Any]) -> TaskReport:
-        """As `write_task()`."""
+        """Write the rows, as `write_task()` does."""
         began_at = time.perf_counter()
         before = self._runtime.run(_GRACE, _counts, self._producer)
         if self._options.row_order == "sort":
@@ -156,7 +156,7 @@ class _Task:
     # -- rows ---
 
     def _pieces(self, batch: Any) -> Iterator[Any]:
-        """An Arrow batch, in as many pieces as the limits of the rate ask for."""
+        """Yield an Arrow batch in as many pieces as the rate limits require."""
         if not batch.num_rows or not self._pacer.has_limit:
             return iter([batch] if batch.num_rows else [])
         places = (self._columns.value, self._columns.key)
@@ -185,8 +185,8 @@ class _Task:
             self._runtime.run(self._bound + _GRACE, self._sending.flush)
         while self._under_way:
             self._take_outcome()
-        # Ids of a column are of one record each, with number 0: the user's own numbers have gaps, and an audit
-        # would call each a loss. So there is no mark for them, nor for a task without rows.
+        # Ids of a column are for one record each, with number 0. The user's own numbers have gaps, which an audit
+        # would report as losses. So there is no mark for them, nor for a task without rows.
         if self._producer_id and self._next_row:
             mark = closing_mark(
                 self._producer_id,
@@ -207,7 +207,7 @@ class _Task:
             )
 
     def _prepared(self, batch: Any) -> Rows:
-        """An Arrow batch of Spark's as the rows that are sent."""
+        """Return Spark's Arrow batch as rows to send."""
         count = batch.num_rows
         first = self._next_row
         self._next_row += count
@@ -228,7 +228,7 @@ class _Task:
         return rows
 
     def _put_headers(self, rows: Rows, columns: dict[str, Any], ids: Any, count: int) -> None:
-        """Stamps and static headers: encoded, or behind those of the DataFrame."""
+        """Add stamps and static headers: encoded, or after those of the DataFrame."""
         own = columns.get("headers")
         first = int(rows.numbers[0])
         if not self._options.stamp:
@@ -257,14 +257,14 @@ class _Task:
             row = first + pc.index(ids.is_null(), True).as_py()
             name = self._options.id_column
             raise RowError(
-                f"row {row} has a null in column {name!r}, which option 'id.column' takes ids from: filter such "
+                f"row {row} has a null in column {name!r}, which is the 'id.column': filter such "
                 "rows out, or give them ids",
                 row=row,
                 column=name,
             )
         return stamps_of_column(ids, self._options.write_id or self._options.topic or "")
 
-    # -- what was done ---
+    # -- the report ---
 
     def _report(self, *, requests: int, retries: int, seconds: float) -> TaskReport:
         refused = len(self._outcomes.refused)
@@ -292,18 +292,18 @@ class _Task:
 
 
 async def _counts(producer: Producer[Any, Any]) -> tuple[int, int]:
-    """Produce requests and records sent again, since the producer's start."""
+    """Return the number of Produce requests and of retried records since the producer's start."""
     metrics = producer.metrics()
     return metrics.histogram("request-latency").count, int(metrics.value("record-retry-total"))
 
 
 def _size(column: Any) -> int:
-    """Bytes of a column of binary or string."""
+    """Return the bytes of a column of binary or string."""
     if column is None or pa.types.is_null(column.type):
         return 0
     return int(pc.sum(pc.binary_length(column)).as_py() or 0)
 
 
 def _percentile(ordered: list[float], share: float) -> float:
-    """The least value that so large a share of all is not above; 0 of none."""
+    """Return the smallest value that this share of all values does not exceed; 0 if there are none."""
     return ordered[max(math.ceil(len(ordered) * share) - 1, 0)] if ordered else 0.0

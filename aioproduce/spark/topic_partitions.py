@@ -1,11 +1,12 @@
-"""Which topics a cluster has, and their partitions: asked by a job before it reads, by the connector's own client.
+"""Asks a cluster for its topics and their partitions before a job reads, with the connector's own client.
 
-That client, because it takes the same settings (`kafka.security.protocol` and so on) as the reading that follows.
+That client is used because it accepts the same settings (`kafka.security.protocol` and so on) as the reading
+itself.
 
 Invariants:
 
 1. Asking creates nothing.
-2. A cluster that does not answer is an error within the time-out.
+2. A cluster that does not answer is an error within the timeout.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ class TopicPartitions:
     def ask(
         cls, spark: SparkSession, kafka: Mapping[str, str], topics: Sequence[str], pattern: str | None = None
     ) -> Self:
-        """Ask for some topics, and for those that a pattern matches; what is not there is not in the answer.
+        """Ask for some topics, and for those that a pattern matches; missing ones are not in the result.
 
         Args:
             spark: A session with the connector.
             kafka: The options of the source: `kafka.` and the consumer's settings.
             topics: Names.
-            pattern: A regular expression of Java's, for whole names.
+            pattern: A Java regular expression for whole names.
 
         Raises:
-            TopicError: the cluster did not answer.
+            TopicError: If the cluster did not answer.
         """
         jvm: Any = spark.sparkContext._jvm
         settings = jvm.java.util.Properties()
@@ -80,19 +81,19 @@ class TopicPartitions:
             said = (cause.getCause() or cause).toString()
             servers = kafka["kafka.bootstrap.servers"]
             raise TopicError(
-                f"the brokers {servers} did not tell which topics there are ({said}): check --bootstrap-servers and"
+                f"the brokers {servers} did not report the topics ({said}): check --bootstrap-servers and"
                 " the settings of --kafka from this machine"
             ) from error
 
     def check(self, topics: Iterable[str], remedy: str) -> None:
-        """See that topics are there.
+        """Check that topics exist.
 
         Args:
             topics: Their names.
-            remedy: What to do but create them, for the error.
+            remedy: The alternative to creating them, for the error.
 
         Raises:
-            TopicError: one is missing.
+            TopicError: If one is missing.
         """
         if missing := [name for name in topics if name not in self.partitions]:
             raise TopicError(
@@ -102,18 +103,18 @@ class TopicPartitions:
             )
 
     def marks_topic(self, named: str | None) -> str | None:
-        """The topic of the producers' marks; None for none.
+        """Return the topic of the producers' marks; None for none.
 
         Args:
-            named: As `--audit-topic` has it, `none` for none. None for the default topic, which may be missing: not
-                every producer has an Auditor.
+            named: The value of `--audit-topic`, `none` for none. None for the default topic, which may be missing:
+                not every producer has an Auditor.
 
         Raises:
-            TopicError: the one that was named is missing.
+            TopicError: If the named one is missing.
         """
         if named is None:
             return DEFAULT_AUDIT_TOPIC if DEFAULT_AUDIT_TOPIC in self.partitions else None
         if named == "none":
             return None
-        self.check([named], "correct --audit-topic, or say `--audit-topic none`")
+        self.check([named], "correct --audit-topic, or use `--audit-topic none`")
         return named

@@ -1,16 +1,15 @@
-"""Whether the topics of a write are there: asked by the driver before any row moves.
+"""Checks on the driver, before any row moves, that the topics of a write exist.
 
-Called by `datasource`, once for each write and for each micro-batch. A producer asks for a topic's partitions and
-has a broker create what is missing, where it may; a load of a million rows into a topic by a misspelled name is no
-use to anybody. So this asks by itself, on the driver (`drivers.blocking_client`).
+Used by `datasource`, once for each write and for each micro-batch. A producer's request for a topic's partitions
+lets the broker create a missing topic, if it may; a load of a million rows into a misspelled topic helps nobody.
+So this module asks by itself, on the driver (`drivers.blocking_client`).
 
 Invariants:
 
 1. Asking creates nothing.
-2. All is over within the time-out.
-3. A wrong setting and a refused login are told at once: asking again helps nobody, and may lock a user out.
-4. "There is none" is believed only when it is said again: a topic that was made a moment ago is not known to every
-   broker at once.
+2. It ends within the timeout.
+3. A wrong setting and a refused login are reported at once: asking again does not help, and may lock a user out.
+4. A missing topic is believed only after repeated answers: not every broker knows a new topic at once.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ from aioproduce.wire.messages import MetadataResponse
 from aioproduce.wire.requests import encode_metadata
 
 _AGAIN_AFTER: Final = 0.25  # seconds
-_TIMES_MISSING: Final = 5  # a little over a second: what a cluster takes to tell all brokers of a new topic
+_TIMES_MISSING: Final = 5  # a little over a second, in which a cluster tells all brokers about a new topic
 
 
 def check_topics(config: ProducerConfig, topics: Collection[str], timeout: float) -> None:
-    """See that topics are there, on any of the bootstrap servers.
+    """Check that topics exist, on any of the bootstrap servers.
 
     Args:
-        config: Where the cluster is.
+        config: The cluster's settings.
         topics: Names.
         timeout: Seconds for all of it.
 
     Raises:
-        TopicError: one is missing or denied, or no broker answered in time.
+        TopicError: If one is missing or denied, or if no broker answered in time.
     """
     deadline = time.monotonic() + timeout
     times_missing = 0
@@ -76,20 +75,21 @@ def _is_final(error: Exception) -> bool:
 def _check_answer(topic: str, code: int, times_missing: int) -> None:
     if code == UNKNOWN_TOPIC_OR_PARTITION and times_missing + 1 >= _TIMES_MISSING:
         raise TopicError(
-            f"topic {topic!r} does not exist: create it, as in kafka-topics.sh --bootstrap-server ... --create "
+            f"topic {topic!r} does not exist: create it, e.g. with kafka-topics.sh --bootstrap-server ... --create "
             f"--topic {topic} --partitions 8, or correct the name; no row was sent",
             topic=topic,
             is_missing=True,
         )
     if code == TOPIC_AUTHORIZATION_FAILED:
         raise TopicError(
-            f"the cluster denies topic {topic!r}: have its administrator allow Describe and Write; no row was sent",
+            f"the cluster denies topic {topic!r}: ask its administrator to allow Describe and Write; no row "
+            "was sent",
             topic=topic,
         )
     if code == INVALID_TOPIC_EXCEPTION:
         raise TopicError(
-            f"{topic!r} is no name of a topic: letters, digits, '.', '_' and '-', at most 249 of them; no row was "
-            "sent",
+            f"{topic!r} is not a valid topic name: use letters, digits, '.', '_' and '-', at most 249 of "
+            "them; no row was sent",
             topic=topic,
             is_missing=True,
         )
@@ -97,7 +97,7 @@ def _check_answer(topic: str, code: int, times_missing: int) -> None:
 
 def _refused(topics: Sequence[str], error: Exception) -> TopicError:
     return TopicError(
-        f"the cluster does not let this driver ask whether topic {topics[0]!r} is there: {error}; no row was sent",
+        f"the cluster does not let this driver check topic {topics[0]!r}: {error}; no row was sent",
         topic=topics[0],
     )
 
@@ -107,14 +107,14 @@ def _unreachable(
 ) -> TopicError:
     servers = ", ".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
     return TopicError(
-        f"no broker of {servers} told within {timeout:g} s whether topic {topics[0]!r} is there ({error}): check "
+        f"no broker of {servers} answered within {timeout:g} s whether topic {topics[0]!r} exists ({error}): check "
         "kafka.bootstrap.servers from the driver's machine, or raise topic.timeout.ms; no row was sent",
         topic=topics[0],
     )
 
 
 def _codes(config: ProducerConfig, topics: Sequence[str], deadline: float) -> dict[str, int]:
-    """Each topic's error code, as the first broker says that answers."""
+    """Return each topic's error code, from the first broker that answers."""
 
     def encode(version: int, correlation_id: int) -> bytes:
         return encode_metadata(

@@ -1,6 +1,6 @@
-"""For tests and development of what uses the producer: a Kafka cluster, and a schema registry, in memory.
+"""For tests and development of programs that use the producer: a Kafka cluster and a schema registry in memory.
 
-Imported by users' tests and by `aioproduce dev`; nothing in the producer imports it. All names here are public.
+Imported by users' tests and by `aioproduce dev`, never by the producer. All names here are public.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""`ClusterThread`: a `FakeCluster` on a thread of its own, driven from ordinary functions.
+"""`ClusterThread`: a `FakeCluster` in a thread of its own, used with ordinary functions.
 
-For tests whose own event loop is not asyncio's, is not there yet, or is none of the cluster's business: the pytest
-plugin's `kafka_cluster`, and any test of a program that is no coroutine. Users import it from `aioproduce.testing`.
+For tests whose own event loop is not asyncio's, does not exist yet, or should not run the cluster: the pytest
+plugin's `kafka_cluster`, and tests of programs without coroutines. Users import it from `aioproduce.testing`.
 
 Invariants:
 
-1. What the cluster is asked and told while it runs happens on its thread, between two turns of its loop; the caller
-   waits for it, which takes as long as one turn. So a call is done, and seen by every client, when it returns.
-2. Before `start()` and after `stop()` there is no such thread, and calls work on the cluster directly: topics can
-   be made beforehand, and records read afterwards.
-3. After `stop()` nothing is left: no thread, no socket. What went wrong inside the cluster is raised there.
-4. What would wait for a client's records refuses to do so in a thread whose event loop may be the client's.
+1. A call on the running cluster is executed in its thread, between two iterations of its loop, and the caller waits
+   for it. So the effect is complete, and visible to every client, when the call returns.
+2. Before `start()` and after `stop()` there is no such thread, and calls are executed on the cluster directly:
+   topics can be created beforehand, and records read afterwards.
+3. After `stop()` no thread and no socket is left. `stop()` raises errors from inside the cluster.
+4. A call that would wait for a client's records raises in a thread whose event loop may be the client's.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Target = TypeVar("Target")
 
-# How often it is looked whether the records that are waited for have come: the waiter has nothing else to do.
+# How often to check for the expected records: the waiting thread has nothing else to do.
 _LOOK_EVERY: Final = 0.005
 _PATIENCE: Final = 30.0
 
 
 class _Remote(Protocol[Target]):
-    """Something of which the real thing is on the cluster's thread."""
+    """A substitute for an object in the cluster's thread."""
 
     _target: Target
 
@@ -58,7 +58,7 @@ class _Remote(Protocol[Target]):
 def _on_its_thread(
     method: Callable[Concatenate[Target, P], R],
 ) -> Callable[Concatenate[_Remote[Target], P], R]:
-    """The method of the real thing, run on its thread: same arguments, same result, same errors."""
+    """Return a method that runs the real one in its thread: same arguments, same result, same errors."""
 
     def call(remote: _Remote[Target], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return remote._call(partial(method, remote._target, *args, **kwargs))
@@ -68,7 +68,7 @@ def _on_its_thread(
 
 
 def _remote(target: Target, call: Callable[[Callable[[], Any]], Any]) -> Target:
-    """What has the methods of `target`, and runs them on its thread."""
+    """Return an object with the methods of `target` that runs them in its thread."""
     kind = type(target)
     methods = {
         name: _on_its_thread(method)
@@ -83,24 +83,24 @@ def _remote(target: Target, call: Callable[[Callable[[], Any]], Any]) -> Target:
 def _made_as(
     kind: Callable[P, object],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """The `__init__` of something that takes the arguments of another class."""
+    """Return an `__init__` with the arguments of another class."""
     return lambda initialise: update_wrapper(initialise, kind.__init__)
 
 
 @final
 class ClusterThread:
-    """A `FakeCluster` on a thread and an event loop of its own.
+    """A `FakeCluster` in a thread and an event loop of its own.
 
-    Clients may be anywhere: in this process on any event loop, in another one. All methods of `FakeCluster` are
-    here as ordinary functions, for any thread, and `faults` and `requests` as well.
+    Clients may run anywhere: in this process on any event loop, or in another process. All methods of `FakeCluster`
+    exist here as ordinary functions for any thread, and so do `faults` and `requests`.
 
     Args:
         *args: As for `FakeCluster`.
-        **kwargs: Likewise.
+        **kwargs: As for `FakeCluster`.
 
     Attributes:
-        faults: Scripted misbehaviour, as in `FakeCluster`.
-        requests: What the brokers were asked.
+        faults: Scripted faults, as in `FakeCluster`.
+        requests: The requests that the brokers received.
 
     Example:
         >>> with ClusterThread(topics={"orders": 6}) as cluster:
@@ -118,18 +118,18 @@ class ClusterThread:
         self.faults: Faults = _remote(self._target.faults, self._call)
         self.requests: RequestLog = _remote(self._target.requests, self._call)
 
-    # Life
+    # Lifetime
 
     def start(self) -> None:
-        """Start the thread, and return when every broker listens. `with` does it.
+        """Start the thread, and return when every broker listens. `with` calls it.
 
         Raises:
-            RuntimeError: It is started already.
-            OSError: A port or the host cannot be listened on.
+            RuntimeError: If it is already started.
+            OSError: If it cannot listen on a port or the host.
         """
         if self._thread is not None:
-            raise RuntimeError("the cluster is started already")
-        # Not the policy's choice: the cluster needs nothing of it, and must not depend on the program's.
+            raise RuntimeError("the cluster is already started")
+        # Not the policy's loop: the cluster must not depend on the program's choice.
         thread = LoopThread("aioproduce fake cluster", asyncio.SelectorEventLoop())
         try:
             thread.call(self._target.start)
@@ -140,10 +140,10 @@ class ClusterThread:
         self._thread = thread
 
     def stop(self) -> None:
-        """Close every socket and end the thread; the records can still be looked at. A second call does nothing.
+        """Close every socket and end the thread; the records stay readable. A second call does nothing.
 
         Raises:
-            Exception: What went wrong inside the cluster (a bug of it), if anything did.
+            Exception: If there was an error inside the cluster, which is a bug.
         """
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -168,17 +168,17 @@ class ClusterThread:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is between `start()` and `stop()`."""
+        """Whether it was started and not stopped."""
         return self._thread is not None
 
-    # Where it is, and what happened
+    # Addresses and events
 
     @property
     def bootstrap_servers(self) -> str:
         """`host:port` of every broker, separated by commas.
 
         Raises:
-            RuntimeError: It was never started: there are no ports yet.
+            RuntimeError: If it was never started, so that there are no ports.
         """
         if 0 in self._target.ports.values():
             raise RuntimeError("the cluster has no addresses before start()")
@@ -191,12 +191,12 @@ class ClusterThread:
 
     @property
     def connections(self) -> list[BrokerSideConnection]:
-        """The connections that are open, oldest first."""
+        """The open connections, oldest first."""
         return self._call(lambda: self._target.connections)
 
     @property
     def connections_opened(self) -> int:
-        """How many connections there ever were."""
+        """The total number of connections."""
         return self._target.connections_opened
 
     @property
@@ -211,7 +211,7 @@ class ClusterThread:
 
     @property
     def transactions(self) -> list[FakeTransaction]:
-        """Every transactional id that is known, in order of its first InitProducerId."""
+        """Every known transactional id, in order of its first InitProducerId."""
         return self._call(lambda: self._target.transactions)
 
     @property
@@ -228,7 +228,7 @@ class ClusterThread:
     transaction_coordinator: Final = _on_its_thread(FakeCluster.transaction_coordinator)
     committed_offset: Final = _on_its_thread(FakeCluster.committed_offset)
 
-    # What happens to the cluster
+    # Changes of the cluster
 
     create_topic: Final = _on_its_thread(FakeCluster.create_topic)
     delete_topic: Final = _on_its_thread(FakeCluster.delete_topic)
@@ -253,7 +253,7 @@ class ClusterThread:
     delay_metadata: Final = _on_its_thread(FakeCluster.delay_metadata)
     advertise: Final = _on_its_thread(FakeCluster.advertise)
 
-    # How it is secured
+    # Security
 
     client_settings: Final = _on_its_thread(FakeCluster.client_settings)
     client_context: Final = _on_its_thread(FakeCluster.client_context)
@@ -264,7 +264,7 @@ class ClusterThread:
 
     @property
     def security(self) -> FakeSecurity | None:
-        """What the cluster asks of clients; `None`: nothing."""
+        """What the cluster requires of clients; `None`: nothing."""
         return self._target.security
 
     @property
@@ -277,32 +277,32 @@ class ClusterThread:
         self._call(partial(self._target.configure_topic, name, **changes))
 
     def stop_broker(self, broker: int) -> None:
-        """End a broker as SIGKILL does: connections reset, port closed; others lead its partitions at once."""
+        """Stop a broker like SIGKILL: connections reset, port closed; others lead its partitions at once."""
         self._run(self._target.stop_broker, broker)
 
     def start_broker(self, broker: int) -> None:
         """Start a stopped broker again, on the same port."""
         self._run(self._target.start_broker, broker)
 
-    # What was produced
+    # Produced records
 
     def produced(
         self, topic: str, partition: int | None = None, *, isolation: IsolationLevel = "read_uncommitted"
     ) -> Produced:
-        """The records of a topic, or of one partition of it, as they are now: by partition, then by offset.
+        """Return the current records of a topic, or of one partition of it: by partition, then by offset.
 
         Args:
             topic: The topic.
             partition: One partition; all by default.
-            isolation: `"read_committed"` leaves out what a consumer with this `isolation.level` is not given. So it
-                does in all assertions.
+            isolation: `"read_committed"` omits the records that a consumer with this `isolation.level` does not
+                get. The same holds for all assertions.
 
         Raises:
-            KeyError: There is no such topic, or no such partition.
+            KeyError: If there is no such topic or partition.
         """
         there = self.topics
         if topic not in there:
-            raise KeyError(f"no topic {topic!r}: nothing was sent to it, nor was it created. {_names(there)}")
+            raise KeyError(f"no topic {topic!r}: it was neither created nor sent to. {_names(there)}")
         return Produced(topic, self.records(topic, partition, isolation=isolation))
 
     def assert_produced(
@@ -318,13 +318,13 @@ class ClusterThread:
         count: int | None = None,
         isolation: IsolationLevel = "read_uncommitted",
     ) -> Produced:
-        """Assert that such a record is in the topic: see `Produced.assert_has`, and `produced` for `isolation`.
+        """Assert that the topic has such a record: see `Produced.assert_has`, and `produced` for `isolation`.
 
         Returns:
-            The records that are such.
+            The matching records.
 
         Raises:
-            AssertionError: There is none, or not `count`; it tells what is there instead.
+            AssertionError: If there is none, or not `count`. The message describes the existing records.
 
         Example:
             >>> cluster.assert_produced("orders", json={"id": 42}, key="customer-7", count=1)
@@ -342,10 +342,10 @@ class ClusterThread:
         partition: int | None = None,
         isolation: IsolationLevel = "read_uncommitted",
     ) -> Produced:
-        """Assert that these values are in the topic and no others, in this order: see `Produced.assert_exactly`.
+        """Assert that the topic has exactly these values in this order: see `Produced.assert_exactly`.
 
         Raises:
-            AssertionError: One is missing, is there too often or too late, or others are there.
+            AssertionError: If one is missing, duplicated or in the wrong order, or if there are others.
         """
         __tracebackhide__ = True
         return self._read(topic, partition, isolation).assert_exactly(values)
@@ -353,12 +353,12 @@ class ClusterThread:
     def assert_nothing_produced(
         self, topic: str | None = None, *, isolation: IsolationLevel = "read_uncommitted"
     ) -> None:
-        """Assert that nothing is in the topic (which need not exist), or in any topic at all.
+        """Assert that the topic (which need not exist), or all topics, are empty.
 
-        What a producer has accepted and not sent yet is not in the log: `flush()` first.
+        Records that a producer has accepted and not yet sent are not in the log: call `flush()` first.
 
         Raises:
-            AssertionError: Something is.
+            AssertionError: If there are records.
         """
         __tracebackhide__ = True
         for name in self.topics if topic is None else (topic,):
@@ -372,22 +372,23 @@ class ClusterThread:
         timeout: float = _PATIENCE,
         isolation: IsolationLevel = "read_uncommitted",
     ) -> Produced:
-        """Block until the topic has at least so many records, for programs in another thread or process.
+        """Block until the topic has at least this many records, for programs in another thread or process.
 
         Args:
             topic: The topic; it need not exist yet.
-            count: At least so many.
+            count: The minimum number.
             timeout: Seconds.
             isolation: As for `produced`.
 
         Raises:
-            AssertionError: They did not come in time; it tells what is there.
-            RuntimeError: This thread runs an event loop, which would stand still: `await until_produced()` there.
+            AssertionError: If they did not arrive in time. The message describes the existing records.
+            RuntimeError: If this thread runs an event loop, which would be blocked: use `await until_produced()`
+                there.
         """
         __tracebackhide__ = True
         if _runs_a_loop():
             raise RuntimeError(
-                "wait_for_records() would stop this thread's event loop, and with it a producer that runs there: "
+                "wait_for_records() would block this thread's event loop, and with it a producer on that loop: "
                 "use `await cluster.until_produced(...)`"
             )
         deadline = time.monotonic() + timeout
@@ -405,18 +406,18 @@ class ClusterThread:
         timeout: float = _PATIENCE,
         isolation: IsolationLevel = "read_uncommitted",
     ) -> Produced:
-        """Wait until the topic has at least so many records, on asyncio and on trio.
+        """Wait until the topic has at least this many records, on asyncio and on trio.
 
-        Where the producer is at hand, `await producer.flush()` is the shorter way.
+        If the test has the producer, `await producer.flush()` is simpler.
 
         Args:
             topic: The topic; it need not exist yet.
-            count: At least so many.
+            count: The minimum number.
             timeout: Seconds.
             isolation: As for `produced`.
 
         Raises:
-            AssertionError: They did not come in time; it tells what is there.
+            AssertionError: If they did not arrive in time. The message describes the existing records.
         """
         __tracebackhide__ = True
         import anyio
@@ -431,7 +432,7 @@ class ClusterThread:
     # The thread
 
     def _call(self, function: Callable[[], R]) -> R:
-        """Run a function where the cluster lives, and give what it gives."""
+        """Run a function in the cluster's thread, and return its result."""
         thread = self._thread
         return function() if thread is None else thread.ask(function)
 
@@ -443,7 +444,7 @@ class ClusterThread:
     def _read(
         self, topic: str, partition: int | None = None, isolation: IsolationLevel = "read_uncommitted"
     ) -> Produced:
-        """The records of a topic that need not exist."""
+        """Return the records of a topic that need not exist."""
 
         def read() -> Produced:
             there = self._target.topics

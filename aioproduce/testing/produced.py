@@ -1,9 +1,9 @@
-"""`Produced`: the records of a topic, and assertions on them that tell what was there instead.
+"""`Produced`: the records of a topic, and assertions on them whose messages show the actual records.
 
-Made by `ClusterThread`; made by hand of `FakeCluster.records()` it serves as well. Everything here is a value: it
-does not change when more records come.
+Created by `ClusterThread`, or by hand from `FakeCluster.records()`. It is a snapshot: later records do not change
+it.
 
-An expected key or value is bytes, text (its UTF-8), `None` (none at all: a tombstone), or any object that compares
+An expected key or value is bytes, text (its UTF-8), `None` (no value: a tombstone), or any object that compares
 itself with bytes, such as `unittest.mock.ANY`. Numbers and containers are refused: no record equals them.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, final, overloa
 if TYPE_CHECKING:
     from aioproduce.testing.fake_cluster.cluster import FakeRecord
 
-# Of a failure's message: so many records, and so many characters of each key and value.
+# In failure messages: the maximum of records, and of characters of each key and value.
 _SHOWN_RECORDS: Final = 10
 _SHOWN_CHARACTERS: Final = 80
 _NOT_JSON: Final = object()
@@ -25,7 +25,7 @@ _NOT_JSON: Final = object()
 
 @final
 class _Anything:
-    """What is not asked about."""
+    """The default of what is not compared."""
 
     __slots__ = ()
 
@@ -89,33 +89,33 @@ class Produced(Sequence["FakeRecord"]):
     def __repr__(self) -> str:
         return f"<Produced {self.topic!r}: {_counted(len(self))}>"
 
-    # Looking
+    # Access
 
     @property
     def values(self) -> list[bytes | None]:
-        """Their values."""
+        """The values."""
         return [record.value for record in self._records]
 
     @property
     def keys(self) -> list[bytes | None]:
-        """Their keys."""
+        """The keys."""
         return [record.key for record in self._records]
 
     @property
     def json(self) -> list[Any]:
-        """Their values, read as JSON.
+        """The values, parsed as JSON.
 
         Raises:
-            ValueError: One is not JSON.
+            ValueError: If one is not JSON.
         """
         return [json_module.loads(record.value or b"") for record in self._records]
 
     def in_partition(self, partition: int) -> Produced:
-        """Those of one partition."""
+        """Return the records of one partition."""
         return self._of(record for record in self._records if record.partition == partition)
 
     def with_key(self, key: object) -> Produced:
-        """Those with this key; they are in one partition, and so in the order of sending, unless it was grown."""
+        """Return the records with this key, in order of sending unless partitions were added."""
         _check_expected("key", key)
         return self._of(record for record in self._records if _equals(key, record.key))
 
@@ -132,28 +132,28 @@ class Produced(Sequence["FakeRecord"]):
         timestamp: int | None = None,
         count: int | None = None,
     ) -> Produced:
-        """Assert that such a record is there; what is not given is not asked about.
+        """Assert that there is such a record; omitted arguments are not compared.
 
         Args:
             value: Its value.
             key: Its key.
-            headers: At least these, by name and value.
-            json: What its value is as JSON, whatever the spaces and the order of names.
-            partition: The partition that it is in.
+            headers: Headers that it has at least, by name and value.
+            json: Its value as JSON, regardless of spaces and the order of names.
+            partition: Its partition.
             timestamp: Milliseconds since the epoch.
-            count: Exactly so many are such; `None`: one at least.
+            count: The exact number of such records; `None`: at least one.
 
         Returns:
-            The records that are such.
+            The matching records.
 
         Raises:
-            AssertionError: There is none, or not `count`.
-            TypeError: What is expected is nothing that a key or value can be.
+            AssertionError: If there is none, or not `count`.
+            TypeError: If an expected object cannot equal any key or value.
         """
         __tracebackhide__ = True
         wanted = _Wanted(value, key, headers, json, partition, timestamp)
         if count is not None and count < 0:
-            raise ValueError(f"count is 0 or more, not {count}")
+            raise ValueError(f"count must be 0 or more, not {count}")
         found = self._of(record for record in self._records if not wanted.differences(record))
         if (count is None and found) or count == len(found):
             return found
@@ -167,14 +167,14 @@ class Produced(Sequence["FakeRecord"]):
         )
 
     def assert_exactly(self, values: Iterable[bytes | str | None]) -> Produced:
-        """Assert that these values are there and no others, each as often as it is given.
+        """Assert that the topic has exactly these values, each as often as it is given.
 
-        Kafka keeps order within a partition: of the values in each partition, those that come first here have to
-        come first there.
+        Kafka keeps the order within a partition: the values of each partition must have the same order there as
+        here.
 
         Raises:
-            AssertionError: A value is missing, is there too often, or is out of order within its partition.
-            TypeError: What is expected is nothing that a value can be.
+            AssertionError: If a value is missing, too frequent, or out of order within its partition.
+            TypeError: If an expected object cannot equal any value.
         """
         __tracebackhide__ = True
         expected = [_as_bytes(value) for value in values]
@@ -196,10 +196,10 @@ class Produced(Sequence["FakeRecord"]):
         return self
 
     def assert_empty(self) -> None:
-        """Assert that there is no record.
+        """Assert that there are no records.
 
         Raises:
-            AssertionError: There is one.
+            AssertionError: If there are.
         """
         __tracebackhide__ = True
         if self._records:
@@ -208,19 +208,19 @@ class Produced(Sequence["FakeRecord"]):
             )
 
     def fail_waiting(self, count: int, timeout: float) -> NoReturn:
-        """Raise that `count` records were waited for in vain."""
+        """Raise an AssertionError: `count` records did not arrive in time."""
         __tracebackhide__ = True
         raise AssertionError(
             f"topic {self.topic!r} has {_counted(len(self))} after {timeout:g} s, not {count}\n{self._told()}"
         )
 
-    # Telling
+    # Messages
 
     def _of(self, records: Iterable[FakeRecord]) -> Produced:
         return Produced(self.topic, records, among=self._among)
 
     def _out_of_order(self, expected: Sequence[bytes | None]) -> Iterable[str]:
-        """What comes too late, in each partition: what is there is a part of what is expected, in its order."""
+        """Yield the values that are out of order in each partition, compared with their expected order."""
         for partition in sorted({record.partition for record in self._records}):
             rest = iter(expected)
             for record in self.in_partition(partition):
@@ -232,7 +232,7 @@ class Produced(Sequence["FakeRecord"]):
                     break
 
     def _told(self) -> str:
-        """What is there, in the topic or elsewhere."""
+        """Return what the topic, or else other topics, have."""
         if self._records:
             return f"{_counted(len(self))} there:\n{self._listed()}"
         others = ", ".join(f"{name!r} ({_counted(count)})" for name, count in self._among.items() if count)
@@ -253,7 +253,7 @@ class Produced(Sequence["FakeRecord"]):
         return "\n".join(lines)
 
     def _closest(self, wanted: _Wanted) -> str:
-        """In what the record differs that differs least, where it has anything of what is wanted."""
+        """Return how the most similar record differs, if any part of it matches."""
         if not self._records:
             return ""
         differences, nearest = min(
@@ -267,7 +267,7 @@ class Produced(Sequence["FakeRecord"]):
 
 @final
 class _Wanted:
-    """What a record is expected to be."""
+    """The expected parts of a record."""
 
     __slots__ = ("_headers", "_json", "_key", "_partition", "_timestamp", "_value")
 
@@ -296,11 +296,11 @@ class _Wanted:
 
     @property
     def count(self) -> int:
-        """How much is asked about."""
+        """The number of expected parts."""
         return len(self._parts())
 
     def differences(self, record: FakeRecord) -> list[str]:
-        """A line for each thing in which the record differs."""
+        """Return a line for each part in which the record differs."""
         found = []
         if self._value is not ANY and not _equals(self._value, record.value):
             found.append(_compared("value", self._value, record.value))
@@ -336,7 +336,7 @@ def _check_expected(what: str, expected: object) -> None:
 
 
 def _as_bytes(expected: object) -> bytes | None:
-    """The expected value as what can be counted."""
+    """Return the expected value in a form that can be counted."""
     _check_expected("value", expected)
     if expected is None or isinstance(expected, bytes):
         return expected
@@ -359,7 +359,7 @@ def _read_json(value: bytes | None) -> object:
 
 
 def _json_difference(expected: object, found: object, path: str = "$") -> list[str]:
-    """The first place in which two JSON values differ, as a line; nothing where they are equal."""
+    """Return the first difference of two JSON values as a line; nothing if they are equal."""
     if found is _NOT_JSON:
         return ["value: not JSON"]
     if isinstance(expected, Mapping) and isinstance(found, dict):
@@ -378,7 +378,7 @@ def _json_difference(expected: object, found: object, path: str = "$") -> list[s
         if len(expected) != len(found):
             return [f"{path}: expected {len(expected)} elements, found {len(found)}"]
         return []
-    # True == 1 in Python, and not in JSON.
+    # True == 1 in Python, but not in JSON.
     is_same = isinstance(expected, bool) == isinstance(found, bool) if _is_plain(expected) else True
     return (
         []
@@ -392,7 +392,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _compared(what: str, expected: object, found: bytes | None) -> str:
-    """Both, one above the other, from a little before the place where they part."""
+    """Return both, one above the other, from shortly before their first difference."""
     ours = expected.encode() if isinstance(expected, str) else expected
     start = 0
     if isinstance(ours, bytes) and found is not None and max(len(ours), len(found)) > _SHOWN_CHARACTERS:

@@ -210,7 +210,7 @@ def test_without_an_open_transaction_nothing_is_sent(cluster: ThreadedCluster) -
         with txn:
             with pytest.raises(TransactionStateError, match="transaction is open"):
                 producer.begin_transaction()
-            with pytest.raises(TransactionStateError, match="begun once"):
+            with pytest.raises(TransactionStateError, match="begun only once"):
                 txn.begin()
         for call in (partial(txn.send, "t", b"no"), partial(producer.send, "t", b"no"), txn.abort):
             with pytest.raises(TransactionStateError):
@@ -252,7 +252,7 @@ def test_a_producer_without_an_id_has_no_transactions(cluster: ThreadedCluster) 
             producer.commit_transaction,
             producer.init_transactions,
         ):
-            with pytest.raises(TransactionStateError, match=r"set transactional\.id"):
+            with pytest.raises(TransactionStateError, match=r"no transactional\.id"):
                 call()
 
 

@@ -335,7 +335,7 @@ async def test_the_client_tells_of_the_cluster(cluster: FakeCluster) -> None:
         assert found.broker_metadata(1).port == cluster.ports[1]
         assert found.broker_metadata(7) is None
         assert await client.force_metadata_update() is True
-        with pytest.raises(AttributeError, match=r"no client\.coordinator_lookup"):
+        with pytest.raises(AttributeError, match=r"not have client\.coordinator_lookup"):
             _ = client.coordinator_lookup
     with pytest.raises(ProducerClosed):
         await client.fetch_all_metadata()

@@ -312,7 +312,7 @@ async def test_what_comes_after_a_time_out(cluster: FakeCluster, version: int) -
         else:
             with pytest.raises(theirs.ProducerFenced):
                 await producer.abort_transaction()
-            with pytest.raises(theirs.ProducerFenced, match="make another one"):
+            with pytest.raises(theirs.ProducerFenced, match="create another one"):
                 await producer.begin_transaction()
     assert await committed(cluster) == ([b"yes"] if version == 2 else [])
 

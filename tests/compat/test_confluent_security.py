@@ -188,7 +188,7 @@ async def test_other_credentials_are_taken_from_the_next_login_on() -> None:
             assert not waiting.done()
             await producer.set_sasl_credentials("bob", SECRET)
             assert (await waiting).error() is None
-            with pytest.raises(TypeError, match="password is a str, not bytes") as caught:
+            with pytest.raises(TypeError, match="password must be a str, not bytes") as caught:
                 await producer.set_sasl_credentials("bob", SECRET.encode())  # type: ignore[arg-type]
     frames = traceback.walk_tb(caught.value.__traceback__)
     assert not [frame for frame, _ in list(frames)[1:] if SECRET in repr(frame.f_locals)]

@@ -256,10 +256,10 @@ class Async:
     [
         ("roundrobin", "did you mean 'round_robin'"),
         ("com.example.Mine", "is not the name of a partitioner"),
-        (Chosen, "the class Chosen where an instance belongs"),
-        (NoMethod(), "no method partition()"),
+        (Chosen, "the class Chosen instead of an instance"),
+        (NoMethod(), "not have a method partition()"),
         (Async(), "async partition()"),
-        (7, "(int) has no method partition()"),
+        (7, "(int) does not have a method partition()"),
     ],
     ids=["a typing error", "a Java class of one's own", "a class", "no method", "a coroutine", "a number"],
 )

@@ -248,7 +248,7 @@ async def test_a_time_out_above_the_brokers_maximum(kafka1: KafkaCluster, topic_
 
 @extended
 def test_two_phase_commit_is_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError, match="brokers do not offer it yet") as raised:
+    with pytest.raises(ConfigError, match="brokers do not support it yet") as raised:
         Producer({"transactional.id": "t", "transaction.two.phase.commit.enable": "true"})
     assert "transaction.two.phase.commit.enable" in str(raised.value)
     assert "prepare()" in str(raised.value)

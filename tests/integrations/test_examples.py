@@ -57,7 +57,7 @@ async def test_logging_to_kafka() -> None:
         "WARNING audit while there is one",
     ]
     assert "Traceback" in err.decode()  # the console's own copy of the exception
-    assert "not shipped" not in err.decode()
+    assert "not sent" not in err.decode()
 
 
 async def start(name: str, servers: str, log: IO[bytes]) -> tuple[str, asyncio.subprocess.Process]:
@@ -130,7 +130,7 @@ async def test_services(name: str) -> None:
         )
         process.send_signal(signal.SIGTERM)
         await process.wait()
-        assert "ended: every record that was accepted has its outcome" in told(log)
+        assert "ended: every accepted record has its outcome" in told(log)
         [stored] = cluster.records("orders")
         [visit] = cluster.records("visits")
         assert (stored.key, json.loads(stored.value or b""), visit.value) == (b"7", order, b"home")

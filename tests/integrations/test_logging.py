@@ -151,7 +151,10 @@ async def test_without_a_broker_flush_and_close_are_bounded_and_the_loss_is_told
         log.info("%d", number)
     await asyncio.to_thread(handler.flush)
     await asyncio.to_thread(handler.close)
-    assert "3 log record(s) for 'orders' were not shipped, and 0 found no room" in capsys.readouterr().err
+    assert (
+        "3 log record(s) for 'orders' were not sent, and 0 did not fit into the queue"
+        in capsys.readouterr().err
+    )
     log.info("late")
     assert handler.counts().dropped == 1
     handler.close()
@@ -170,7 +173,7 @@ async def test_its_own_records_are_not_shipped_and_those_of_another_producer_are
         cluster.faults.fail_produce(87)  # INVALID_RECORD: a warning of the handler's own thread
         logging.getLogger("other").warning("lost")
         await asyncio.to_thread(handler.flush)
-        await until(lambda: "a log record was not shipped" in caplog.text)
+        await until(lambda: "a log record was not sent" in caplog.text)
         await asyncio.to_thread(handler.flush)
     finally:
         root.removeHandler(handler)
@@ -283,7 +286,10 @@ async def test_before_during_and_after_the_applications_producer(
     log.info("never")
     log.removeHandler(handler)
     handler.close()
-    assert "1 log record(s) for 'orders' were not shipped, and 1 found no room" in capsys.readouterr().err
+    assert (
+        "1 log record(s) for 'orders' were not sent, and 1 did not fit into the queue"
+        in capsys.readouterr().err
+    )
 
 
 async def test_what_the_producer_did_not_accept_waits_for_the_next(
@@ -329,7 +335,7 @@ async def test_a_record_that_is_too_large_does_not_stop_the_others(
         log.info("next")
     assert texts(cluster) == ["next"]
     assert handler.counts().failed == 1
-    assert "a log record was not shipped" in caplog.text
+    assert "a log record was not sent" in caplog.text
 
 
 # Bad input
@@ -506,13 +512,13 @@ async def test_a_script_that_ends_at_once_loses_nothing(cluster: FakeCluster) ->
     assert texts(cluster, "logs") == [f"line {number}" for number in range(1000)]
     assert documents(cluster, "logs")[0]["service"] == "shop"
     assert "Traceback" not in err
-    assert "not shipped" not in err
+    assert "not sent" not in err
 
 
 async def test_a_script_without_a_broker_ends_and_says_what_is_lost() -> None:
     code, err = await run(NO_BROKER, "no broker")
     assert code == 0
-    assert "aioproduce: 3 log record(s) for 'logs' were not shipped, and 0 found no room" in err
+    assert "aioproduce: 3 log record(s) for 'logs' were not sent, and 0 did not fit into the queue" in err
     assert "Traceback" not in err
 
 

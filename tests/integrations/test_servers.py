@@ -79,8 +79,8 @@ async def test_not_ready_at_the_signal_and_drained_at_the_end(framework: str, lo
         assert answer.json() == {"before": [], "after": ["the service is ending"], "live": True}
         code = await service.ended()
     assert code in (0, -signal.SIGTERM), service.log  # uvicorn ends by the signal that it was sent
-    assert "SIGTERM: not ready from now on" in service.log
-    assert "ended: every record that was accepted has its outcome" in service.log
+    assert "SIGTERM: no longer ready" in service.log
+    assert "ended: every accepted record has its outcome" in service.log
     assert "Traceback" not in service.log
 
 
@@ -124,7 +124,7 @@ async def test_uvicorn_waits_for_a_client_for_ever_and_the_second_ctrl_c_skips_t
         async with client.stream("GET", "/forever") as response:
             assert response.status_code == 200
             service.process.send_signal(signal.SIGINT)
-            await service.logged("SIGINT: not ready from now on; 3 record")
+            await service.logged("SIGINT: no longer ready; 3 record")
             # drain_timeout after it, and uvicorn still waits for the client:
             await service.logged("the server has not ended the application")
             assert "3 accepted record(s) are not acknowledged" in service.log

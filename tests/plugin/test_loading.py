@@ -120,10 +120,10 @@ def test_wrong_options_are_told(pytester: pytest.Pytester, run_pytest: RunPytest
     result.assert_outcomes(errors=4)
     result.stdout.fnmatch_lines_random(
         [
-            "@pytest.mark.aioproduce has no option 'broker'; did you mean 'brokers'?*",
-            "@pytest.mark.aioproduce takes options by name*",
+            "@pytest.mark.aioproduce does not have an option 'broker'; did you mean 'brokers'?*",
+            "@pytest.mark.aioproduce needs options by name*",
             "E *did you mean 'linger_ms'*",
-            "E *a cluster has at least one broker",
+            "E *a cluster needs at least one broker",
         ]
     )
 

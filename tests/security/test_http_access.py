@@ -187,8 +187,8 @@ def test_metrics_that_others_see_are_warned_of(caplog: pytest.LogCaptureFixture)
         assert caplog.records == []
     with MetricsServer(0, registry=registry) as server:
         assert caplog.messages == [
-            f"metrics are shown to whoever reaches port {server.port} of 0.0.0.0: give MetricsServer a token, "
-            "listen at 127.0.0.1, or say allow_anonymous=True"
+            f"everyone who can reach port {server.port} of 0.0.0.0 can read the metrics: set a token for "
+            "MetricsServer, listen on 127.0.0.1, or set allow_anonymous=True"
         ]
         assert caplog.records[0].levelno == logging.WARNING
 

@@ -156,7 +156,7 @@ def test_an_unknown_host() -> None:
     wire = Wire()
     wire.network.connect(("nowhere", 1), wire._connected, lambda error: wire.events.append(str(error)))
     wire.let_pass(1)
-    assert wire.events == ["[Errno -2] no host is called nowhere"]
+    assert wire.events == ["[Errno -2] unknown host nowhere"]
 
 
 def test_a_black_hole_holds_and_nothing_is_lost() -> None:

@@ -253,7 +253,7 @@ def test_rows_in_the_quarantine_are_there(tmp_path: Path) -> None:
 
 
 def test_what_is_no_lake_is_said(tmp_path: Path) -> None:
-    with pytest.raises(LayoutError, match="is no lake") as caught:
+    with pytest.raises(LayoutError, match="is not a lake") as caught:
         audited(tmp_path / "nowhere")
     assert caught.value.path == str(tmp_path / "nowhere")
 
@@ -261,7 +261,7 @@ def test_what_is_no_lake_is_said(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (file,) = write_files(tmp_path, [[Row(1, 0)]])
     Path(file.path).write_bytes(b"PAR1 and then nothing")
-    with pytest.raises(LayoutError, match="no record that it had is audited") as caught:
+    with pytest.raises(LayoutError, match="so its records are not audited") as caught:
         audited(tmp_path)
     assert caught.value.path == file.path
 
@@ -284,7 +284,7 @@ def test_a_file_of_marks_that_cannot_be_read_is_named(tmp_path: Path, content: b
 
 def test_what_is_no_lake_is_said_too_where_spark_is_to_read(tmp_path: Path) -> None:
     spark: Any = object()
-    with pytest.raises(LayoutError, match="is no lake"):
+    with pytest.raises(LayoutError, match="is not a lake"):
         audit(AuditOptions(str(tmp_path / "nowhere"), reader="spark"), spark)
 
 
@@ -292,7 +292,7 @@ def test_a_topic_that_nothing_tells_of_is_refused(tmp_path: Path) -> None:
     """Misspelled, it would be a clean lake without a row."""
     write_files(tmp_path, [[Row(1, 0)]])
     write_marks(tmp_path, [closing(1, 2, topics={"orders": 1, "clicks": 1})])
-    with pytest.raises(OptionError, match="nothing of ordres") as caught:
+    with pytest.raises(OptionError, match="no records of ordres") as caught:
         audited(tmp_path, topics=("orders", "ordres"))
     assert caught.value.option == "--topics"
     assert audited(tmp_path, topics=("clicks",)).lost == 1
@@ -372,7 +372,7 @@ def test_a_small_lake_is_audited_without_a_jvm(
     assert main(["audit", str(tmp_path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["lost"] == 1
     assert main(["audit", str(tmp_path / "nowhere")]) == 2
-    assert "is no lake" in capsys.readouterr().err
+    assert "is not a lake" in capsys.readouterr().err
     assert main(["audit", str(tmp_path), "--reader", "files"]) == 2
     assert capsys.readouterr().err.startswith("error: Spark needs Java")
 

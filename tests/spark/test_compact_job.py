@@ -63,7 +63,7 @@ class TestSafety:
         checkpoint = write_checkpoint(tmp_path / "checkpoint", QUERY, committed=-1, planned=0)
         write_lander(str(tmp_path), Lander(QUERY, str(checkpoint), -1, {}), LocalFiles())
         safe = safe_batches(str(tmp_path))
-        assert safe.why_not(f"batch={QUERY}-0") == "not committed yet, or the last that is"
+        assert safe.why_not(f"batch={QUERY}-0") == "not committed yet, or the last committed one"
 
     def test_a_checkpoint_that_is_gone_or_anothers(self, lake: Lake, tmp_path: Path) -> None:
         write_lander(str(lake.path), Lander(OTHER_QUERY, str(tmp_path / "checkpoint"), 7, {}), LocalFiles())
@@ -80,7 +80,7 @@ class TestSafety:
         assert safe_batches(str(lake.path), checkpoints=[str(tmp_path / "moved")]).below == {QUERY: 2}
 
     def test_one_that_is_none(self, lake: Lake, tmp_path: Path) -> None:
-        with pytest.raises(CheckpointError, match="is no checkpoint"):
+        with pytest.raises(CheckpointError, match="is not a checkpoint"):
             safe_batches(str(lake.path), checkpoints=[str(tmp_path / "nowhere")])
 
     def test_retired_but_never_here(self, lake: Lake) -> None:
@@ -121,7 +121,7 @@ class TestJob:
         data = told["tables"]["data"]
         assert (data["files_before"], data["compactions"], data["rows"]) == (2, 1, 10)
         assert data["hours"] == [HOUR]
-        assert data["left"] == {"not committed yet, or the last that is": 2}
+        assert data["left"] == {"not committed yet, or the last committed one": 2}
         assert set(told["tables"]) == {"data", "quarantine", "marks"}
         assert lake.numbers() == lake.listed_numbers() == lake.landed
 
@@ -134,7 +134,7 @@ class TestJob:
         assert main(["compact", "--lake", str(lake.path)]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].startswith("data: 2 files became 1, hours touched: 1, rows: 10, MB: ")
-        assert lines[1] == "data: left alone: 2 batches not committed yet, or the last that is"
+        assert lines[1] == "data: left alone: 2 batches not committed yet, or the last committed one"
 
     def test_a_dry_run(self, lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
         names = lake.names()
@@ -175,8 +175,8 @@ class TestJob:
             (["--min-files", "1"], "--min-files is 1"),
             (["--target-size", "12 parsecs"], "--target-size"),
             (["--memory", "1k"], "at least 1m"),
-            (["--retired", OTHER_QUERY], "no such query landed"),
-            (["--checkpoint", "/nowhere"], "is no checkpoint"),
+            (["--retired", OTHER_QUERY], "this query never landed"),
+            (["--checkpoint", "/nowhere"], "is not a checkpoint"),
         ],
         ids=["lake", "store", "files", "size", "memory", "retired", "checkpoint"],
     )

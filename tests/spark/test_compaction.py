@@ -69,7 +69,7 @@ class TestOneRun:
             assert len(names) == 2
         assert outcome.hours == {HOUR, LATER_HOUR}
         assert (outcome.compactions, outcome.files_before, outcome.rows) == (2, 4, 20)
-        assert outcome.left == {"not committed yet, or the last that is": 2}
+        assert outcome.left == {"not committed yet, or the last committed one": 2}
         assert outcome.failed == {}
         assert [path.name for path in lake.store.work.iterdir() if path.is_dir()] == []
 
@@ -159,7 +159,7 @@ class TestWhatIsLeftAlone:
             assert "not committed yet" in str(safe.why_not(name))
         assert "does not know" in str(safe.why_not(f"batch={OTHER_QUERY}-0"))
         for name in (f"batch={QUERY}", f"batch={QUERY}-x", "batch=7", f"batch={QUERY}-1.bak", "batch="):
-            assert safe.why_not(name) == "no batch of land"
+            assert safe.why_not(name) == "not a batch of land"
         gone = SafeBatches({}, frozenset({OTHER_QUERY}))
         assert "--retired" in str(gone.why_not(f"batch={OTHER_QUERY}-0"))
 
@@ -173,7 +173,7 @@ class TestWhatIsLeftAlone:
         assert (second / "notes.txt").read_text() == "mine"
         assert not first.exists()
         assert not third.exists()
-        assert outcome.left["with files in it that are not land's"] == 1
+        assert outcome.left["with foreign files in it"] == 1
         assert lake.numbers() == lake.landed
 
     def test_large_enough_batches(self) -> None:
@@ -242,7 +242,7 @@ class TestWhatIsLeftAlone:
                     path.rename(path.with_name("part-again.parquet"))
 
         outcome = compact(lake, WatchedFiles(watch))
-        assert "set back" in outcome.failed[HOUR]
+        assert "reset" in outcome.failed[HOUR]
         assert lake.numbers() == lake.listed_numbers() == lake.landed
         assert lake.store.manifest().phase is Phase.IDLE
 
@@ -373,7 +373,7 @@ class TestKilled:
         for path in result.iterdir():
             path.unlink()
         before = lake.names()
-        with pytest.raises(ManifestError, match="not there as it was written") as caught:
+        with pytest.raises(ManifestError, match="missing or was changed") as caught:
             compact(lake)
         assert lake.names() == before
         assert caught.value.path == str(lake.store.manifest_path)
@@ -560,7 +560,7 @@ class TestManifest:
         foreign.mkdir()
         (source,) = (lake.store.root / HOUR / f"batch={QUERY}-0").glob("part-*.parquet")
         (foreign / "part-00000.parquet").write_bytes(source.read_bytes())
-        with pytest.raises(ManifestError, match="does not say what it replaced"):
+        with pytest.raises(ManifestError, match="does not name the batches"):
             Compactor(lake.store, lake.safe, Policy(), UnsyncedFiles()).repair()
         assert (lake.store.root / HOUR / f"batch={QUERY}-0").exists()
 

@@ -58,7 +58,7 @@ def test_a_query_says_how_far_it_is(tmp_path: Path) -> None:
 def test_what_somebody_changed_is_an_error(tmp_path: Path, text: str) -> None:
     lake_id(str(tmp_path), FILES)
     (tmp_path / "_land" / "lake.json").write_text(text)
-    with pytest.raises(LayoutError, match="is not what aioproduce wrote"):
+    with pytest.raises(LayoutError, match="was changed after aioproduce wrote it"):
         lake_id(str(tmp_path), FILES)
 
 
@@ -150,7 +150,7 @@ def test_local_files(tmp_path: Path) -> None:
     FILES.rename(path, str(tmp_path / "c" / "d.json"))
     assert not FILES.exists(path)
     FILES.replace(path, "three")
-    with pytest.raises(LayoutError, match="is there already"):
+    with pytest.raises(LayoutError, match="already exists"):
         FILES.rename(path, str(tmp_path / "c" / "d.json"))
     FILES.delete(str(tmp_path / "a"))
     FILES.delete(str(tmp_path / "a"))

@@ -145,7 +145,7 @@ def test_land(landing_session: SparkSession, kafka1: KafkaCluster, topic_name: s
     hour = next((lake / "table=data").glob("topic=*/date=*/hour=*"))
     half = hour / f"batch={first.query_id}-{commits[-1] + 2}"
     shutil.copytree(next(hour.glob("batch=*")), half)
-    with pytest.raises(CheckpointError, match="would be landed once more"):
+    with pytest.raises(CheckpointError, match="would be landed again"):
         land.run(arguments(*common, "--topics", topic_name, "--starting-offsets", "earliest"), spark)
     send(kafka1, topic_name, range(340, 350))
     # Killed as soon as Spark had written whose the checkpoint is, and where its source begins: nothing is planned,

@@ -91,7 +91,7 @@ def test_what_is_bad_goes_to_the_quarantine_with_the_reason(spark: SparkSession)
         ({"timestamp": None}, "the record has no timestamp"),
         (
             {"timestamp": datetime.datetime(1969, 12, 31, 23, 59, 59)},
-            "the timestamp is not of the years 1970 to 9999",
+            "the timestamp is not in the years 1970 to 9999",
         ),
         (
             {"topic": "marks", "headers": [("ap.id", b"x")]},

@@ -68,14 +68,14 @@ def test_no_java_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     code = main(["land", "--bootstrap-servers", "x:1", "--lake", "/nowhere/lake", "--topics", "t"])
     assert code == ExitCode.FAILED
     told = capsys.readouterr().err
-    assert told.startswith("error: Spark needs Java, and JAVA_HOME is '/no-java-here'")
+    assert told.startswith("error: Spark needs Java, but JAVA_HOME is '/no-java-here'")
     assert told.count("\n") == 1
 
 
 def test_settings_as_pairs() -> None:
     assert pairs_of(["a=b", " c =d=e", "f="], "--conf") == {"a": "b", "c": "d=e", "f": ""}
     for wrong in ("secret", "=secret"):
-        with pytest.raises(OptionError, match="--conf takes KEY=VALUE") as raised:
+        with pytest.raises(OptionError, match="--conf must be KEY=VALUE") as raised:
             pairs_of([wrong], "--conf")
         assert raised.value.option == "--conf"
         assert "secret" not in str(raised.value)
@@ -121,7 +121,7 @@ def test_where_the_connector_is(tmp_path: Path) -> None:
         one,
     ]
     (tmp_path / "empty").mkdir()
-    for place, says in ((tmp_path / "empty", "no jar is in"), (tmp_path / "c.jar", "no such jar")):
+    for place, says in ((tmp_path / "empty", "there is no jar in"), (tmp_path / "c.jar", "no such jar")):
         with pytest.raises(ConnectorMissingError, match=says) as raised:
             jars_of([str(place)])
         assert raised.value.coordinates == coordinates()
@@ -184,9 +184,9 @@ def test_what_is_told_at_the_end() -> None:
     assert summary.exit_code == ExitCode.DONE
     assert summary.lines() == [
         "landed 2,000,000 rows in 3 batches and 8.0 s (250,000 rows/s) in /lake",
-        "of these in quarantine: 2 (column `reason` tells why)",
+        "of these in quarantine: 2 (see the column `reason`)",
         "marks of producers: 40",
-        "removed 1 directories that killed runs had left half done",
+        "incomplete directories of killed runs, removed: 1",
     ]
     told = summary.to_json()
     assert (told["job"], told["rows"], told["quarantined"]) == ("land", 2_000_000, 2)

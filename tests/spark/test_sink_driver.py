@@ -111,7 +111,7 @@ def test_topics_that_are_there(found: ClusterThread) -> None:
 
 
 def test_a_missing_topic_is_refused_and_not_created(found: ClusterThread) -> None:
-    with pytest.raises(TopicError, match="topic 'orders' does not exist: create it, as in") as caught:
+    with pytest.raises(TopicError, match=r"topic 'orders' does not exist: create it, e\.g\. with") as caught:
         check(found.bootstrap_servers, "t", "orders")
 
     assert (caught.value.topic, caught.value.is_missing) == ("orders", True)
@@ -152,7 +152,7 @@ def test_a_topic_that_is_denied(found: ClusterThread) -> None:
 
 
 def test_a_name_that_is_none(found: ClusterThread) -> None:
-    with pytest.raises(TopicError, match="is no name of a topic: letters, digits"):
+    with pytest.raises(TopicError, match="is not a valid topic name: use letters, digits"):
         check(found.bootstrap_servers, "a/b")
 
 
@@ -161,7 +161,7 @@ def test_no_broker_answers() -> None:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]  # bound, and nobody listens
         with pytest.raises(
-            TopicError, match=rf"no broker of 127\.0\.0\.1:{port} told within 0\.1 s"
+            TopicError, match=rf"no broker of 127\.0\.0\.1:{port} answered within 0\.1 s"
         ) as caught:
             check(f"127.0.0.1:{port}", "t", timeout=0.1)
     assert "kafka.bootstrap.servers" in str(caught.value)
@@ -189,7 +189,7 @@ def test_a_server_that_closes_instead_of_answering() -> None:
         thread = threading.Thread(target=close_all)
         thread.start()
         try:
-            with pytest.raises(TopicError, match="told within"):
+            with pytest.raises(TopicError, match="answered within"):
                 check(f"127.0.0.1:{server.getsockname()[1]}", "t", timeout=0.2)
         finally:
             stopped.set()
@@ -255,7 +255,7 @@ def test_what_commits_asks_no_cluster(found: ClusterThread) -> None:
     found.stop()
 
     assert type(travelled.streamWriter(VALUES, overwrite=False)) is AtLeastOnceStreamWriter
-    with pytest.raises(TopicError, match="told within"):
+    with pytest.raises(TopicError, match="answered within"):
         source(found, topic_timeout_ms="50").streamWriter(VALUES, overwrite=False)
 
 
@@ -440,7 +440,7 @@ def test_a_java_that_will_do(tmp_path: Path, says: str, version: int) -> None:
     ("says", "version"), [('java version "1.8.0_412"', 8), ('openjdk version "11.0.2"', 11)]
 )
 def test_a_java_that_is_too_old(tmp_path: Path, says: str, version: int) -> None:
-    with pytest.raises(JavaError, match=f"is Java {version}, and Spark needs 17: install Java 17") as caught:
+    with pytest.raises(JavaError, match=f"is Java {version}, but Spark needs 17: install Java 17") as caught:
         requirements.check_java(_java(tmp_path, says))
     assert (caught.value.found, caught.value.needed) == (version, 17)
 
@@ -448,12 +448,12 @@ def test_a_java_that_is_too_old(tmp_path: Path, says: str, version: int) -> None
 def test_no_java(tmp_path: Path) -> None:
     with pytest.raises(JavaError, match="there is no java on the PATH: install Java 17"):
         requirements.check_java({"PATH": str(tmp_path)})
-    with pytest.raises(JavaError, match="which has no bin/java"):
+    with pytest.raises(JavaError, match="which lacks bin/java"):
         requirements.check_java({"JAVA_HOME": str(tmp_path)})
 
 
 def test_a_java_that_does_not_say(tmp_path: Path) -> None:
-    with pytest.raises(JavaError, match="does not tell its version"):
+    with pytest.raises(JavaError, match="does not print its version"):
         requirements.check_java(_java(tmp_path, "no"))
 
 

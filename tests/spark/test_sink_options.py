@@ -103,34 +103,34 @@ REFUSED = [
         "kafka.linger.ms",
     ),
     ({"colour": "red"}, "the options are topic, delivery, stamp, write.id", None),
-    ({"subscribe": "orders"}, "is one of Spark's Kafka source, and this is a sink", None),
-    ({"path": "/lake"}, "there is no path to save to: name the topic by .option('topic', ...)", "topic"),
+    ({"subscribe": "orders"}, "is an option of Spark's Kafka source, but this is a sink", None),
+    ({"path": "/lake"}, "the sink has no path: set the topic with .option('topic', ...)", "topic"),
     ({"topic": " "}, "option topic=' ' is empty", None),
-    ({"delivery": "exactly_once"}, "comes with transactions, in a later version", None),
+    ({"delivery": "exactly_once"}, "needs transactions, which come in a later version", None),
     (
         {"delivery": "at_most_once"},
-        "is not allowed (did you mean 'at_least_once'?): it takes only at_least_once",
+        "is not allowed (did you mean 'at_least_once'?): it accepts only at_least_once",
         None,
     ),
-    ({"stamp": "maybe"}, "option stamp='maybe' is not allowed: it takes on or off", None),
-    ({"row.order": "sorted"}, "(did you mean 'sort'?): it takes one of plan, sort", None),
-    ({"on.error": "skip"}, "it takes one of fail, dead_letter, drop", None),
-    ({"rate.limit.bytes": "1.5"}, "'1.5' is not a whole number: it takes 0 to", None),
-    ({"rate.limit.records": "-1"}, "'-1' is out of range: it takes 0 to", None),
-    ({"inflight.batches": "0"}, "'0' is out of range: it takes 1 to 1000", None),
+    ({"stamp": "maybe"}, "option stamp='maybe' is not allowed: it accepts on or off", None),
+    ({"row.order": "sorted"}, "(did you mean 'sort'?): it accepts one of plan, sort", None),
+    ({"on.error": "skip"}, "it accepts one of fail, dead_letter, drop", None),
+    ({"rate.limit.bytes": "1.5"}, "'1.5' is not a whole number: it accepts 0 to", None),
+    ({"rate.limit.records": "-1"}, "'-1' is out of range: it accepts 0 to", None),
+    ({"inflight.batches": "0"}, "'0' is out of range: it accepts 1 to 1000", None),
     ({"headers": "a=b"}, """is not JSON""", None),
-    ({"headers": '{"a": 1}'}, """it takes {"name": "value"}""", None),
+    ({"headers": '{"a": 1}'}, """it accepts {"name": "value"}""", None),
     ({"header.ap.id": "x"}, "contradicts stamp=on", None),
-    ({"on.error": "dead_letter"}, "needs dead.letter.topic: name the topic", None),
-    ({"dead.letter.topic": "bad"}, "is of no use with on.error=fail: set on.error=dead_letter", None),
+    ({"on.error": "dead_letter"}, "needs dead.letter.topic: set it to the topic", None),
+    ({"dead.letter.topic": "bad"}, "has no effect with on.error=fail: set on.error=dead_letter", None),
     ({"write.id": "a", "stamp": "off"}, "contradicts stamp=off", None),
     ({"id.column": "n", "stamp": "off"}, "contradicts stamp=off", None),
-    ({"id.column": "n", "row.order": "sort"}, "is of no use with id.column", None),
+    ({"id.column": "n", "row.order": "sort"}, "has no effect with id.column", None),
     ({"kafka.acks": "0"}, "contradicts delivery=at_least_once", None),
     ({"kafka.linger.ms": "soon"}, "option kafka.linger.ms='soon' is not a whole number", None),
-    ({"kafka.key.serializer": "x"}, "is refused: the column key is sent as its bytes", None),
+    ({"kafka.key.serializer": "x"}, "is refused: the column key is sent unchanged", None),
     ({"kafka.config.providers.file.class": "x"}, "read the secret in Python", None),
-    ({"kafka.transactional.id": "x"}, "one id is one producer's", None),
+    ({"kafka.transactional.id": "x"}, "an id is for one producer", None),
     ({"kafka.sasl.mechanism": "EXTERNAL"}, "kafka.sasl.mechanism='EXTERNAL' is not allowed", None),
     ({"kafka.security.protocol": "SASL_SSL"}, "security.protocol=SASL_SSL needs sasl.mechanism", None),
     ({"kafka.ssl.context": "x"}, "this is a Python object; see kafka.ssl.truststore.location", None),
@@ -156,7 +156,7 @@ def test_an_option_is_refused_with_the_remedy(
 
 def test_no_cluster() -> None:
     with pytest.raises(
-        OptionError, match=r"kafka\.bootstrap\.servers is missing: say where the cluster is"
+        OptionError, match=r"kafka\.bootstrap\.servers is missing: set the cluster's addresses"
     ) as caught:
         SinkOptions.parse({"topic": "orders"})
     assert caught.value.option == "kafka.bootstrap.servers"
@@ -271,9 +271,9 @@ TEXTS = ArrayType(StructType([StructField("key", StringType()), StructField("val
 BAD_COLUMNS = [
     (
         {"value": DoubleType()},
-        "column 'value' is double, and must be string or binary: select CAST(value AS STRING)",
+        "column 'value' is double, but must be string or binary: select CAST(value AS STRING)",
     ),
-    ({"value": StringType(), "key": LongType()}, "column 'key' is bigint, and must be string or binary"),
+    ({"value": StringType(), "key": LongType()}, "column 'key' is bigint, but must be string or binary"),
     (
         {"value": StringType(), "headers": MapType(StringType(), BinaryType())},
         "column 'headers' is map<string,binary>",
@@ -281,14 +281,14 @@ BAD_COLUMNS = [
     ({"value": StringType(), "headers": PAIR}, "must be array<struct<key:string,value:binary>>"),
     ({"value": StringType(), "headers": TEXTS}, "must be array<struct<key:string,value:binary>>"),
     ({"value": StringType(), "partition": LongType()}, "select CAST(partition AS INT) AS partition"),
-    ({"value": StringType(), "topic": BinaryType()}, "column 'topic' is binary, and must be string"),
-    ({"value": StringType(), "timestamp": LongType()}, "column 'timestamp' is bigint, and must be timestamp"),
+    ({"value": StringType(), "topic": BinaryType()}, "column 'topic' is binary, but must be string"),
+    ({"value": StringType(), "timestamp": LongType()}, "column 'timestamp' is bigint, but must be timestamp"),
     ({"value": StringType(), "timestamp": TimestampNTZType()}, "column 'timestamp' is timestamp_ntz"),
     ({"valeu": StringType()}, "unknown column 'valeu': did you mean 'value'?"),
     ({"Value": StringType()}, "unknown column 'Value': did you mean 'value'?"),
     (
         {"value": StringType(), "price": DoubleType()},
-        "unknown column 'price': A record is made of key, value",
+        "unknown column 'price': A record has the columns key, value",
     ),
     ({"key": StringType()}, "there is no column 'value' among 'key'"),
 ]
@@ -311,18 +311,18 @@ def test_two_columns_of_one_name() -> None:
 
 def test_no_topic_at_all() -> None:
     with pytest.raises(
-        ColumnError, match=r"no topic is given: set \.option\('topic', \.\.\.\), or add a column"
+        ColumnError, match=r"there is no topic: set \.option\('topic', \.\.\.\), or add a column"
     ):
         SinkColumns.of(schema(value=StringType()), options())
 
 
 def test_an_id_column_of_a_type_that_will_not_do() -> None:
-    with pytest.raises(ColumnError, match="column 'n' is double, and must be string, binary, bigint or int"):
+    with pytest.raises(ColumnError, match="column 'n' is double, but must be string, binary, bigint or int"):
         SinkColumns.of(schema(value=StringType(), n=DoubleType()), options(topic="orders", id_column="n"))
 
 
 def test_an_id_column_that_is_missing_or_a_part_of_the_record() -> None:
     with pytest.raises(ColumnError, match=r"no column 'n', which id\.column names, among 'value'"):
         SinkColumns.of(schema(value=StringType()), options(topic="orders", id_column="n"))
-    with pytest.raises(ColumnError, match="names a column that the record is made of"):
+    with pytest.raises(ColumnError, match="names a column of the record"):
         SinkColumns.of(schema(value=StringType()), options(topic="orders", id_column="value"))

@@ -188,7 +188,7 @@ def test_errors_as_a_user_sees_them(
 
     refused(rows, "OptionError: unknown option 'topc': did you mean 'topic'?", topc="x")
     refused(rows, "TopicError: topic 'no-such' does not exist: create it", topic="no-such")
-    refused(spark.range(1), "ColumnError: unknown column 'id': A record is made of key, value")
+    refused(spark.range(1), "ColumnError: unknown column 'id': A record has the columns key, value")
     refused(rows, "OptionError: mode('overwrite') is refused", mode="overwrite")
     with pytest.raises(AnalysisException, match="Please use either the"):
         rows.write.format("aioproduce").options(**chosen).save()

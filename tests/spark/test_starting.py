@@ -59,7 +59,7 @@ def test_a_topic_more_is_no_harm() -> None:
 @pytest.mark.parametrize(
     ("note", "wanted", "state", "says"),
     [
-        (None, WANTED, checkpoint(), "was not made by `land`"),
+        (None, WANTED, checkpoint(), "was not created by `land`"),
         (
             CheckpointNote("lake-2", ("orders",), False, None),
             WANTED,
@@ -70,7 +70,7 @@ def test_a_topic_more_is_no_harm() -> None:
             WANTED,
             CheckpointNote("lake-1", ("payments",), False, "aioproduce.audit"),
             checkpoint(),
-            "also lands orders, and a topic cannot be taken away",
+            "also lands orders, and a topic cannot be removed",
         ),
         (
             WANTED,
@@ -136,7 +136,7 @@ def test_a_lake_with_other_topics_only() -> None:
 
 @pytest.mark.parametrize("choice", ["earliest", '{"orders":{"0":99}}', '{"orders":{"0":-2}}'])
 def test_nothing_is_landed_twice(choice: str) -> None:
-    with pytest.raises(CheckpointError, match="would be landed once more"):
+    with pytest.raises(CheckpointError, match="would be landed again"):
         starting_offsets(found(landers=(OLD,)), choice, PARTITIONS, "/c")
 
 
@@ -154,7 +154,7 @@ def test_another_query_that_lives_is_not_overtaken(choice: str) -> None:
 
 
 def test_neither_a_name_nor_offsets() -> None:
-    with pytest.raises(OptionError, match="takes lake, earliest, latest, or offsets as") as raised:
+    with pytest.raises(OptionError, match="must be lake, earliest, latest, or offsets as") as raised:
         starting_offsets(found(), "newest", PARTITIONS, "/c")
     assert raised.value.option == "--starting-offsets"
 
@@ -166,9 +166,9 @@ def test_a_checkpoint_without_a_batch_begins_as_a_new_one() -> None:
     told = starting_offsets(there, "lake", PARTITIONS, "/c")
     assert json.loads(told) == {"orders": {"0": 100, "1": -2}, "aioproduce.audit": {"0": -2}}
     assert starting_offsets(there, "latest", PARTITIONS, "/c") == "latest"
-    with pytest.raises(CheckpointError, match="would be landed once more"):
+    with pytest.raises(CheckpointError, match="would be landed again"):
         starting_offsets(there, "earliest", PARTITIONS, "/c")
-    with pytest.raises(CheckpointError, match="go on with that"):
+    with pytest.raises(CheckpointError, match="continue with that"):
         starting_offsets(found(there.checkpoint, landers=(OLD,), alive=("q-old",)), "lake", PARTITIONS, "/c")
 
 

@@ -319,7 +319,7 @@ def test_a_missing_default_topic_is_waited_for_once_and_found_when_it_is_made(
         for _ in range(3):
             assert write(options_for(found), rows(1)).rows == 1
         assert asked == [0.5, 0.0, 0.0]
-        assert [record.levelname for record in caplog.records if "make it" in record.message] == ["WARNING"]
+        assert [record.levelname for record in caplog.records if "create it" in record.message] == ["WARNING"]
         found.create_topic(AUDIT, partitions=1)
         while not found.records(AUDIT):
             write(options_for(found), rows(1))

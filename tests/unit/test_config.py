@@ -100,7 +100,7 @@ def test_os_default_socket_buffer_sizes() -> None:
 def test_invalid_socket_buffer_size(key: str) -> None:
     error = refused({key: -2})
     assert error.key == key
-    assert f"{key}=-2 is out of range: it takes -1 to 2147483647 bytes" in str(error)
+    assert f"{key}=-2 is out of range: it accepts -1 to 2147483647 bytes" in str(error)
 
 
 def test_without_serializers_bytes_go_as_they_are() -> None:
@@ -111,7 +111,7 @@ def test_without_serializers_bytes_go_as_they_are() -> None:
 @pytest.mark.parametrize("name", [1, None, b"linger.ms", ("linger", "ms")])
 def test_a_key_that_is_no_str(name: object) -> None:
     error = refused({name: "not string key"})
-    assert "is a str" in str(error)
+    assert "must be a str" in str(error)
     assert "not string key" not in str(error)
 
 
@@ -245,7 +245,7 @@ def test_values_of_the_wrong_type_or_form(key: str, value: object) -> None:
     error = refused({key: value})
     assert error.key == key
     assert str(error).startswith(key)
-    assert "it takes" in str(error)
+    assert "it accepts" in str(error)
     assert len(str(error)) < 500
 
 
@@ -360,7 +360,7 @@ def test_string_serializer() -> None:
     assert serialize_string("\u20ac") == b"\xe2\x82\xac"
     assert serialize_string("") == b""
     assert serialize_string(None) is None
-    with pytest.raises(TypeError, match="takes str, not bytes"):
+    with pytest.raises(TypeError, match="accepts str, not bytes"):
         serialize_string(b"x")
 
 
@@ -375,7 +375,7 @@ def test_interceptors_are_objects_with_either_method() -> None:
     first, second = Sending(), Acknowledged()
     assert config(interceptors=[first, second]).interceptors == (first, second)
     assert config().interceptors == ()
-    assert "class Acknowledged where an instance" in str(refused({"interceptors": [Acknowledged]}))
+    assert "class Acknowledged instead of an instance" in str(refused({"interceptors": [Acknowledged]}))
 
 
 def test_on_delivery_error() -> None:

@@ -52,7 +52,7 @@ def test_values_are_parsed_and_defaults_added() -> None:
 def test_a_wrong_value_is_named_as_the_user_named_the_key() -> None:
     error = refused(depth=10)
 
-    assert str(error) == "depth=10 is out of range: it takes 0 to 9."
+    assert str(error) == "depth=10 is out of range: it accepts 0 to 9."
     assert error.key == "depth"
 
 
@@ -71,7 +71,7 @@ def test_an_unknown_name_is_told_before_a_wrong_value() -> None:
 def test_a_refused_key_says_why_and_what_to_set_instead() -> None:
     error = refused(sound=["on"])
 
-    assert str(error) == "sound is refused: there is no sound; leave it out. It takes only off."
+    assert str(error) == "sound is refused: there is no sound; leave it out. It accepts only off."
     assert (error.key, error.suggestion) == ("sound", "colour")
     assert "sound" not in TABLE.parse({"taste": 1})[0]
     assert str(refused(smell="")) == "smell is refused: nobody smells anything."
@@ -96,7 +96,7 @@ def test_a_conflict_is_told_with_the_values() -> None:
 def test_a_key_can_be_declared_secret() -> None:
     error = refused(pin="12345-hush")
 
-    assert str(error) == "pin=<hidden> is not a whole number: it takes 0 to 9999."
+    assert str(error) == "pin=<hidden> is not a whole number: it accepts 0 to 9999."
     assert "hush" not in "".join(traceback.format_exception(error))
     assert TABLE["pin"].shown(1234) == "pin=<hidden>"
     # By its own name, too, whatever it is called where it is held.
@@ -104,5 +104,5 @@ def test_a_key_can_be_declared_secret() -> None:
 
 
 def test_a_name_stands_once() -> None:
-    with pytest.raises(AssertionError, match="depth stands twice"):
+    with pytest.raises(AssertionError, match="depth is twice in the table"):
         ConfigDef([TABLE["level"], Key("depth", TEXT, "")], unknown="{}", otherwise="")

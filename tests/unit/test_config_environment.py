@@ -71,7 +71,7 @@ def test_variables_of_others_are_left_alone() -> None:
 def test_what_is_nearly_a_key_is_a_typing_error(written: str, meant: str) -> None:
     error = refused({written: SECRET})
     assert (error.key, error.suggestion) == (written, meant)
-    assert f"{written} is no key: did you mean {meant}?" in str(error)
+    assert f"{written} is not a key: did you mean {meant}?" in str(error)
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])

@@ -142,14 +142,14 @@ PEM: Mapping[str, object] = MappingProxyType(
         ),
         ({**SASL, "sasl.username": "me"}, ["sasl.username is set without sasl.password"]),
         ({**SASL, "sasl.password": SECRET}, ["sasl.password is set without sasl.username"]),
-        ({**OAUTH, **USER, URL: "https://idp/t"}, ["OAUTHBEARER has no name and password"]),
-        ({**PLAIN, "sasl.oauthbearer.token.provider": print}, ["sasl.mechanism=PLAIN takes none"]),
+        ({**OAUTH, **USER, URL: "https://idp/t"}, ["OAUTHBEARER does not use a name and password"]),
+        ({**PLAIN, "sasl.oauthbearer.token.provider": print}, ["sasl.mechanism=PLAIN does not use them"]),
         ({**OAUTH, "sasl.oauthbearer.token.provider": print, URL: "https://idp/t"}, ["both set", URL]),
         ({**OAUTH, URL: "http://idp/t"}, ["is http", "sasl.oauthbearer.allow.http=true"]),
         ({**OAUTH, URL: "file:///run/token"}, ["is a file", f"={CLASS}.FileJwtRetriever"]),
         (
             {**OAUTH, URL: "https://i/t", "sasl.oauthbearer.jwt.retriever.class": f"{CLASS}.FileJwtRetriever"},
-            ["FileJwtRetriever", "names no file"],
+            ["FileJwtRetriever", "does not name a file"],
         ),
         (
             {
@@ -217,9 +217,9 @@ def test_settings_of_another_protocol_are_told_once(caplog: pytest.LogCaptureFix
     config(settings)
     config(settings)
     assert warnings(caplog) == [
-        "ssl.truststore.location: of no effect with security.protocol=PLAINTEXT. Set that to SSL or SASL_SSL, or "
+        "ssl.truststore.location: no effect with security.protocol=PLAINTEXT. Set that to SSL or SASL_SSL, or "
         "leave them out.",
-        "sasl.mechanism, sasl.password, sasl.username: of no effect with security.protocol=PLAINTEXT. Set that to "
+        "sasl.mechanism, sasl.password, sasl.username: no effect with security.protocol=PLAINTEXT. Set that to "
         "SASL_SSL or SASL_PLAINTEXT, or leave them out.",
     ]
 
@@ -269,7 +269,7 @@ def test_versions_that_java_switches_off_itself_are_left_out() -> None:
 def test_classes_of_javas_that_are_understood(key: str, name: str, attribute: str, expected: str) -> None:
     assert getattr(config({key: f" {name} "}), attribute) == expected
     error = refused({key: "com.example.Mine"})
-    assert "is not a class whose meaning is known here" in str(error)
+    assert "is not a supported class" in str(error)
     assert error.key == key
 
 

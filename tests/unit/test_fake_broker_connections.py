@@ -253,7 +253,7 @@ def test_partitions_can_be_added() -> None:
     partitions = Peer(cluster).ask(metadata("t")).topics[0].partitions
 
     assert [entry.leader_id for entry in partitions] == [0, 1, 0]
-    with pytest.raises(ValueError, match="3 partitions already"):
+    with pytest.raises(ValueError, match="already 3 partitions"):
         cluster.state.add_partitions("t", 3)
 
 

@@ -224,7 +224,7 @@ def _form(request: Request) -> bytes:
 
 
 def _check_url(url: str, is_http_allowed: bool) -> None:
-    """Refuse a URL that is not allowed (CVE-2025-27817: whoever sets the URL could read files with it)."""
+    """Refuse a URL that is not allowed (CVE-2025-27817: anyone who sets the URL could read files with it)."""
     why = _flaw_of(url, is_http_allowed)
     if why is not None:
         raise ConfigError(f"{URL_KEY} {why}", key=URL_KEY)

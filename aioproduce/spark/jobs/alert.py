@@ -1,4 +1,4 @@
-"""The job `alert`: gaps and duplicates by producer id, told while the records come.
+"""The job `alert`: gaps and duplicates by producer id, reported while the records arrive.
 
     python -m aioproduce.spark alert --bootstrap-servers HOST:PORT --topics T,... --checkpoint DIR
     [--alert-topic A] ...
@@ -6,10 +6,10 @@
 A stream over the topics and the audit topic, with a state for each producer (`watch`) in RocksDB, by
 transformWithState.
 
-1. Rows become ranges of numbers before they are shuffled: a state is called once for some thousand rows, not
-   for each.
-2. What is told may be told twice, after a crash; it is never left out: alerts go out before a batch is committed.
-3. It proves nothing: a state that was lost or dropped is not looked for. The `audit` of the lake does that.
+1. Rows are reduced to ranges of numbers before they are shuffled, so that a state is called once for some thousand
+   rows and not for each.
+2. An alert may be repeated after a crash, but is never omitted: alerts are sent before a batch is committed.
+3. It proves nothing: it does not look for lost states. The `audit` of the lake does.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ if TYPE_CHECKING:
         TimerValues,
     )
 
-HELP = """Tell gaps and duplicates by producer while records come, as lines and into a topic.
+HELP = """Report gaps and duplicates by producer while records arrive, as lines and into a topic.
 
-A gap is told when its numbers have not come within the grace; a number that comes after that is told as late.
-For proof audit the lake: this only watches."""
+A gap is reported if its numbers have not arrived within the grace period; a number that arrives later is reported
+as
+late. For proof, audit the lake: this job only watches."""
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SETTINGS: dict[str, str] = {
@@ -64,7 +65,7 @@ SETTINGS: dict[str, str] = {
 NEEDS_CONNECTOR = True
 
 SEEN = "producer_id string, first bigint, last bigint, mark string"
-"""Numbers that came, as a range; or a mark as JSON, where `mark` is not null."""
+"""Numbers that arrived, as a range; or a mark as JSON, if `mark` is not null."""
 ALERTS = "kind string, producer_id string, first bigint, last bigint, numbers bigint, at bigint"
 _STATE = "watch string"
 _LINES_OF_A_BATCH = 1000
@@ -72,13 +73,13 @@ _LINES_OF_A_BATCH = 1000
 
 @dataclass
 class AlertSummary(Summary):
-    """What was told in a run.
+    """The alerts of a run.
 
     Attributes:
-        rows: Records that were looked at.
-        gap: Numbers that did not come within the grace.
-        late: Numbers of these that came after all.
-        duplicate: Numbers that came again.
+        rows: Records that were checked.
+        gap: Numbers that did not arrive within the grace period.
+        late: Those of them that arrived after all.
+        duplicate: Numbers that arrived again.
         silent: Producers that fell silent without a closing mark.
     """
 
@@ -91,38 +92,38 @@ class AlertSummary(Summary):
 
     @property
     def exit_code(self) -> int:
-        """3 where anything was told but silence, which ends many a producer's life."""
+        """3 after any alert but silence, which is how many producers end."""
         return ExitCode.FINDINGS if self.gap or self.duplicate else ExitCode.DONE
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the summary for people."""
         return [
-            f"looked at {self.rows:,} records in {self.seconds:.1f} s: {self.gap:,} numbers missing, of which "
-            f"{self.late:,} came late; {self.duplicate:,} came again; {self.silent:,} producers fell silent"
+            f"checked {self.rows:,} records in {self.seconds:.1f} s: {self.gap:,} numbers missing, of which "
+            f"{self.late:,} arrived late; {self.duplicate:,} arrived again; {self.silent:,} producers fell silent"
         ]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the job takes."""
-    what = parser.add_argument_group("what is watched")
+    """Add the job's arguments."""
+    what = parser.add_argument_group("input")
     what.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="the cluster")
     what.add_argument("--topics", required=True, metavar="T,...", help="the topics of the records")
     what.add_argument(
         "--audit-topic",
         metavar="T",
-        help=f"the topic of the marks; `none` for none (default: {DEFAULT_AUDIT_TOPIC} if it is there)",
+        help=f"the topic of the marks; `none` for none (default: {DEFAULT_AUDIT_TOPIC} if it exists)",
     )
-    what.add_argument("--checkpoint", required=True, metavar="DIR", help="how far it is, and the states")
+    what.add_argument("--checkpoint", required=True, metavar="DIR", help="the query's progress and states")
     what.add_argument(
         "--starting-offsets",
         choices=("latest", "earliest"),
         default="latest",
-        help="where a new checkpoint begins; with earliest the first number of each producer is 0, with latest "
-        "gaps of producers that were already sending are told from the first grace on (%(default)s)",
+        help="where a new checkpoint begins; with earliest, the first number of each producer is 0; with latest, "
+        "gaps of producers that were already sending are reported after the first grace period (%(default)s)",
     )
     add_repeated(what, "--kafka", "KEY=VALUE", "a setting of Kafka's clients")
-    how = parser.add_argument_group("what is told, and when")
-    how.add_argument("--alert-topic", metavar="T", help="alerts go into this topic too, as JSON")
+    how = parser.add_argument_group("alerts")
+    how.add_argument("--alert-topic", metavar="T", help="also send alerts to this topic, as JSON")
     how.add_argument(
         "--grace",
         type=float,
@@ -131,12 +132,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds to wait for a missing number (%(default)s)",
     )
     how.add_argument(
-        "--silence", type=float, default=3600.0, metavar="S", help="seconds without a word (%(default)s)"
+        "--silence",
+        type=float,
+        default=3600.0,
+        metavar="S",
+        help="seconds without records or marks (%(default)s)",
     )
-    how.add_argument("--once", action="store_true", help="end when all that is there was looked at")
+    how.add_argument("--once", action="store_true", help="end after all existing records were checked")
     how.add_argument("--trigger", default="5 seconds", help="how often, without --once (%(default)s)")
     how.add_argument(
-        "--max-offsets", type=int, default=2_000_000, metavar="N", help="of a batch (%(default)s)"
+        "--max-offsets",
+        type=int,
+        default=2_000_000,
+        metavar="N",
+        help="maximum offsets of a batch (%(default)s)",
     )
 
 
@@ -144,11 +153,11 @@ def run(args: argparse.Namespace, spark: SparkSession) -> AlertSummary:
     """Watch, once or for ever.
 
     Raises:
-        OptionError: an argument is refused.
-        TopicError: a topic is missing, or the cluster does not answer.
+        OptionError: If an argument is refused.
+        TopicError: If a topic is missing, or if the cluster does not answer.
     """
     if not 0 <= args.grace < args.silence:
-        raise OptionError("--grace is 0 seconds or more, and less than --silence", option="--grace")
+        raise OptionError("--grace must be 0 seconds or more, and less than --silence", option="--grace")
     topics = names_of(args.topics, "--topics")
     kafka = {**pairs_of(args.kafka, "--kafka"), "bootstrap.servers": args.bootstrap_servers}
     source = {f"kafka.{key}": value for key, value in kafka.items()}
@@ -180,13 +189,13 @@ def started(alerts: DataFrame, told: Telling, checkpoint: str, trigger: str | No
     """Start the query.
 
     Args:
-        alerts: What `alerts_of()` gives.
-        told: What becomes of them.
+        alerts: The result of `alerts_of()`.
+        told: Receives the alerts.
         checkpoint: Its directory.
-        trigger: How often; None: end when all that is there was looked at.
+        trigger: The interval; None: end after all existing records were checked.
     """
     spark = alerts.sparkSession
-    # Without this a stream that asks for timers would go on for ever with batches that have no rows.
+    # Otherwise a stream with timers would run batches without rows for ever.
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(trigger is not None).lower())
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
     writer = alerts.writeStream.outputMode("append").foreachBatch(told.tell)
@@ -196,12 +205,12 @@ def started(alerts: DataFrame, told: Telling, checkpoint: str, trigger: str | No
 
 
 def seen_in(records: DataFrame, audit_topic: str | None, topics: Sequence[str] | None = None) -> DataFrame:
-    """Rows of Spark's Kafka source, with headers, as ranges of numbers and as marks (`SEEN`).
+    """Return rows of Spark's Kafka source, with headers, as ranges of numbers and as marks (`SEEN`).
 
     Args:
         records: The rows.
         audit_topic: The topic of the marks; None for none.
-        topics: Those that are watched; None: all that marks tell of.
+        topics: The watched topics; None: all that marks name.
     """
     is_mark = F.lit(False) if audit_topic is None else F.col("topic") == audit_topic
     found = with_ids(records).select(
@@ -219,11 +228,11 @@ def seen_in(records: DataFrame, audit_topic: str | None, topics: Sequence[str] |
 
 
 def ranges_of(rows: pa.Table, topics: Sequence[str] | None = None) -> pa.Table:
-    """Ids with their numbers, and marks, as `SEEN`: one range for numbers that follow each other.
+    """Return ids with their numbers, and marks, as `SEEN`: one range for consecutive numbers.
 
     Args:
         rows: `producer_id`, `sequence` and `mark`.
-        topics: Those that are watched; None: all that marks tell of.
+        topics: The watched topics; None: all that marks name.
     """
     ids: list[str] = []
     firsts: list[int] = []
@@ -246,7 +255,7 @@ def ranges_of(rows: pa.Table, topics: Sequence[str] | None = None) -> pa.Table:
         try:
             mark = Mark.from_json(value)
         except MarkError:
-            continue  # the audit topic can hold anything; the audit counts what is no mark
+            continue  # the audit topic may contain anything; the audit counts invalid marks
         ids.append(mark.producer_id.hex())
         firsts.append(mark.next)
         lasts.append(mark.next)
@@ -268,7 +277,7 @@ def ranges_of(rows: pa.Table, topics: Sequence[str] | None = None) -> pa.Table:
 
 
 def _failed_of(mark: Mark) -> list[tuple[int, int]]:
-    """The numbers that need not come: where a mark lists only the lowest, all that are above these."""
+    """Return the numbers that need not arrive; if a mark lists only the lowest, all above these are included."""
     if not mark.failed_more:
         return list(mark.failed)
     first = mark.failed[-1][1] + 1 if mark.failed else 0
@@ -276,7 +285,7 @@ def _failed_of(mark: Mark) -> list[tuple[int, int]]:
 
 
 def alerts_of(seen: DataFrame, patience: Patience, *, is_from_zero: bool) -> DataFrame:
-    """What is to be told of a stream of `SEEN`, as `ALERTS`."""
+    """Return the alerts, as `ALERTS`, for a stream of `SEEN`."""
     return seen.groupBy("producer_id").transformWithState(
         statefulProcessor=Watcher(patience, is_from_zero=is_from_zero),
         outputStructType=ALERTS,
@@ -290,8 +299,8 @@ class Watcher(StatefulProcessor):
 
     Args:
         patience: How long to wait.
-        is_from_zero: Whether a producer's first number is 0; if not, it is the lowest of those that come first. If
-            so, how far it came is kept of one that fell silent: forgotten, all that it had sent would be a gap.
+        is_from_zero: Whether a producer's first number is 0, and not the lowest of the first ones to arrive. If so,
+            the progress of a silent producer is kept; otherwise all its earlier numbers would become a gap.
     """
 
     def __init__(self, patience: Patience, *, is_from_zero: bool) -> None:
@@ -299,12 +308,12 @@ class Watcher(StatefulProcessor):
         self._is_from_zero = is_from_zero
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Spark's: before anything else."""
+        """Initialize the processor; called by Spark before anything else."""
         self._handle = handle
         self._state = handle.getValueState("watch", _STATE)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
-        """Spark's: rows of one producer in this batch."""
+        """Handle the rows of one producer in this batch; called by Spark."""
         now = int(timerValues.getCurrentProcessingTimeInMs())
         came: list[tuple[int, int]] = []
         promises: list[tuple[int, Ranges, bool, bool]] = []
@@ -317,7 +326,7 @@ class Watcher(StatefulProcessor):
                 promises.append((row.first, failed, mark["closing"], mark["elsewhere"]))
         state = self._state.get()
         if state is None and not came and all(is_elsewhere for *_, is_elsewhere in promises):
-            return  # the audit topic tells of producers, too, that have nothing to do with what is watched
+            return  # the audit topic also has marks of unrelated producers
         if state is None:
             lowest = min([first for first, _ in came] or [end for end, *_ in promises])
             first = 0 if self._is_from_zero else lowest
@@ -337,7 +346,7 @@ class Watcher(StatefulProcessor):
         timerValues: TimerValues,
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002
     ) -> Iterator[Row]:
-        """Spark's: a time that was asked for has come."""
+        """Handle an expired timer; called by Spark."""
         now = int(timerValues.getCurrentProcessingTimeInMs())
         state = self._state.get()
         if state is not None:
@@ -359,7 +368,7 @@ class Watcher(StatefulProcessor):
             self._handle.registerTimer(max(found.wakes_at(self._patience), now + 1))
 
     def close(self) -> None:
-        """Spark's: after everything else; nothing is held."""
+        """Do nothing; called by Spark at the end."""
 
 
 def _rows(producer_id: str, alerts: list[Alert], now: int) -> Iterator[Row]:
@@ -378,10 +387,10 @@ class Telling:
     """Prints alerts, counts them, and sends them to a topic.
 
     Args:
-        summary: Where they are counted.
-        is_json: Print a line of JSON for each.
-        topic: Where they go besides; None: nowhere.
-        kafka: The producer's settings, by Kafka's keys.
+        summary: The summary that counts them.
+        is_json: Whether to print a line of JSON for each.
+        topic: The additional topic; None: none.
+        kafka: The producer's settings, with Kafka's keys.
     """
 
     def __init__(
@@ -398,8 +407,8 @@ class Telling:
         self._kafka = kafka or {}
 
     def tell(self, alerts: DataFrame, _batch: int) -> None:
-        """Take the alerts of a micro-batch; `foreachBatch` calls it."""
-        # Computed once: a second time would take the states a second time.
+        """Process the alerts of a micro-batch; called by `foreachBatch`."""
+        # Computed once: a second computation would update the states again.
         alerts.persist()
         try:
             if self._topic is not None:

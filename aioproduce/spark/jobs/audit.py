@@ -1,16 +1,16 @@
-"""The job `audit`: whether the lake has every record that producers had acknowledged, and each once.
+"""The job `audit`: whether the lake has every acknowledged record, and each only once.
 
     python -m aioproduce.spark audit LAKE [--json] [--fail-on-duplicates] ...
 
-Reads the lake's tables `data` and `quarantine` (a record that is there is not lost) and the marks, from its
-table `marks` or from Kafka. Two passes (`audit_passes`), run where the files can be read (`audit_lake`), and
+Reads the lake's tables `data` and `quarantine` (a record in either is not lost) and the marks, from the table
+`marks` or from Kafka. It makes two passes (`audit_passes`), run where the files can be read (`audit_lake`), and
 a verdict (`audit_judge`, `audit_report`).
 
-1. Marks are read before the list of data files is made: what lands meanwhile can only be more than a mark promised.
-2. Both passes see the same files: where a compaction takes some of them away, both start anew (`store`).
+1. Marks are read before the data files are listed: files that land meanwhile only add to what a mark promised.
+2. Both passes see the same files: if a compaction removes some of them, both start again (`store`).
 3. A clean lake costs one Spark job, without a shuffle.
-4. What was not looked at is never clean: a lake or a topic that is not there, marks that cannot be read, and a bug
-   end with exit code 2.
+4. An incomplete audit is never reported as clean: a missing lake or topic, unreadable marks, and a bug end with
+   exit code 2.
 
     marks ─────────────────────────▶ expectations ─┐
     files ──▶ workers: partials of blocks ─────▶ judge ──▶ suspects ──▶ workers, by block ──▶ findings ──▶ report
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-HELP = """Tell which records are lost, duplicated or in conflict, by producer id and number.
+HELP = """Report which records are lost, duplicated or in conflict, by producer id and number.
 
-Exit codes: 0 clean; 1 records are lost, or ids are in conflict; 2 wrong usage, or no audit was made;
+Exit codes: 0 clean; 1 records are lost, or ids are in conflict; 2 wrong usage, or the audit failed;
 3 duplicates, with --fail-on-duplicates."""
 
 SETTINGS: dict[str, str] = {"spark.sql.shuffle.partitions": "16"}
@@ -59,28 +59,28 @@ FAILED_EXIT_CODE = ExitCode.FAILED
 
 READERS = ("auto", "driver", "files", "spark")
 DRIVER_BYTES = 512 << 20
-"""With `auto` a lake up to here is read by the driver. Of 1 million rows (100 MB) it took 0.6 s where two
-workers took 2.0 to 3.5 s, and 29 s with their start, on a machine under load.
+"""With `auto`, the driver reads lakes up to this size. For 1 million rows (100 MB) it took 0.6 s, while two workers
+took 2.0 to 3.5 s, and 29 s with their start, on a machine under load.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What is audited, and how strictly.
+    """What to audit, and how strictly.
 
     Attributes:
         lake: The lake's directory.
-        topics: The topics to audit; none for all that the lake has.
-        bootstrap_servers: Where to read the marks from Kafka; None: from the lake.
+        topics: The topics to audit; if empty, all topics of the lake.
+        bootstrap_servers: The cluster to read the marks from; None: read them from the lake.
         audit_topic: Their topic there.
-        kafka: More settings of Spark's Kafka source, as `kafka.*`.
-        until: Marks made later than this, in milliseconds since the epoch, are passed over; None for none.
-        is_from_first_seen: Numbers below the lowest one of a producer in the lake are not looked for.
-        is_strict: Whether what is undecided counts as lost.
-        fails_on_duplicates: Whether duplicates alone end with an exit code of their own.
-        limit: How many producers the report lists.
-        reader: `files` (workers read Parquet themselves), `driver` (it does), `spark` (Spark reads); `auto`: spark
-            where the lake is on no local path, driver where it is small, else files.
+        kafka: Further settings of Spark's Kafka source, as `kafka.*`.
+        until: Later marks are ignored, in milliseconds since the epoch; None for no limit.
+        is_from_first_seen: Whether to ignore numbers below the lowest one of a producer in the lake.
+        is_strict: Whether undecided numbers count as lost.
+        fails_on_duplicates: Whether duplicates alone have an exit code of their own.
+        limit: The maximum number of producers in the report.
+        reader: `files` (workers read Parquet themselves), `driver` (the driver reads), `spark` (Spark reads);
+            `auto`: spark if the lake is not on a local path, driver if it is small, else files.
     """
 
     lake: str
@@ -97,22 +97,22 @@ class AuditOptions:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the job takes."""
-    what = parser.add_argument_group("what is audited")
+    """Add the job's arguments."""
+    what = parser.add_argument_group("input")
     place = what.add_mutually_exclusive_group(required=True)
-    place.add_argument("--lake", metavar="DIR", help="the lake that `land` was given")
+    place.add_argument("--lake", metavar="DIR", help="the lake of `land`")
     place.add_argument("place", nargs="?", metavar="DIR", help="the same")
     what.add_argument(
         "--topics",
         metavar="T,...",
-        help="audit these alone; name them where the lake does not hold all topics of its producers",
+        help="audit only these; required if the lake does not have all topics of its producers",
     )
     what.add_argument(
         "--from-first-seen",
         action="store_true",
-        help="do not miss numbers below a producer's lowest one: for a lake whose old days are deleted",
+        help="ignore numbers below a producer's lowest one: for a lake whose old days were deleted",
     )
-    marks = parser.add_argument_group("what producers say")
+    marks = parser.add_argument_group("marks of producers")
     marks.add_argument(
         "--bootstrap-servers",
         metavar="HOST:PORT,...",
@@ -129,34 +129,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     marks.add_argument(
         "--as-of",
         metavar="TIME",
-        help="pass over marks made later, e.g. 2026-01-31T12:00Z: where landing is behind",
+        help="ignore later marks, e.g. 2026-01-31T12:00Z: if landing is behind",
     )
-    verdict = parser.add_argument_group("the verdict")
+    verdict = parser.add_argument_group("verdict")
     verdict.add_argument(
         "--strict",
         action="store_true",
-        help="count what is undecided (in flight when a producer was last heard of) as lost",
+        help="count undecided numbers (in flight at a producer's last mark) as lost",
     )
     verdict.add_argument(
-        "--fail-on-duplicates", action="store_true", help="exit code 3 where there are duplicates"
+        "--fail-on-duplicates", action="store_true", help="exit code 3 if there are duplicates"
     )
     verdict.add_argument(
-        "--limit", type=int, default=100, metavar="N", help="list so many producers (default: %(default)s)"
+        "--limit",
+        type=int,
+        default=100,
+        metavar="N",
+        help="maximum of listed producers (default: %(default)s)",
     )
     verdict.add_argument(
         "--reader",
         choices=READERS,
         default="auto",
-        help="who reads Parquet: the driver, Python workers (files), or Spark; auto: Spark where the lake is on no "
-        "local path, the driver where it is small, else workers",
+        help="who reads Parquet: the driver, Python workers (files), or Spark; auto: Spark if the lake is not on a "
+        "local path, the driver if it is small, else workers",
     )
 
 
 def needs_spark(args: argparse.Namespace) -> bool:
-    """Whether a session is of use: not where this process reads the files itself, and the marks with them.
+    """Return whether a session is needed: not if this process reads the files and the marks itself.
 
     Raises:
-        OptionError: an argument is refused.
+        OptionError: If an argument is refused.
     """
     options = options_of(args)
     if is_submitted() or options.bootstrap_servers is not None or not is_local(options.lake):
@@ -169,12 +173,12 @@ def needs_spark(args: argparse.Namespace) -> bool:
 
 
 def run(args: argparse.Namespace, spark: SparkSession | None) -> AuditReport:
-    """Make the audit.
+    """Run the audit.
 
     Raises:
-        OptionError: an argument is refused, or neither the lake nor a mark knows a topic.
-        LayoutError: there is no lake, or a file of it cannot be read.
-        ConnectorMissingError: marks are to be read from Kafka without the connector.
+        OptionError: If an argument is refused, or if neither the lake nor a mark has a topic.
+        LayoutError: If there is no lake, or if one of its files cannot be read.
+        ConnectorMissingError: If marks are to be read from Kafka and the connector is missing.
     """
     options = options_of(args)
     with task_progress("audit", spark, is_quiet=args.quiet or args.json):
@@ -182,13 +186,13 @@ def run(args: argparse.Namespace, spark: SparkSession | None) -> AuditReport:
 
 
 def options_of(args: argparse.Namespace) -> AuditOptions:
-    """What the arguments ask for.
+    """Return the options from the arguments.
 
     Raises:
-        OptionError: one is refused.
+        OptionError: If an argument is refused.
     """
     if args.limit < 0:
-        raise OptionError("--limit is 0 or more producers", option="--limit")
+        raise OptionError("--limit must be 0 or more producers", option="--limit")
     as_of = instant_of(args.as_of, "--as-of")
     return AuditOptions(
         lake=args.lake or args.place,
@@ -209,11 +213,11 @@ def audit(options: AuditOptions, spark: SparkSession | None) -> AuditReport:
     """Audit a lake.
 
     Args:
-        options: What, and how.
+        options: What to audit, and how.
         spark: The session; None reads the files in this process, which needs a local lake.
 
     Raises:
-        LayoutError: there is no lake, or a file of it cannot be read.
+        LayoutError: If there is no lake, or if one of its files cannot be read.
     """
     began = time.monotonic()
     marks = read_marks(options, spark)
@@ -229,7 +233,7 @@ def audit(options: AuditOptions, spark: SparkSession | None) -> AuditReport:
 
 
 def read_marks(options: AuditOptions, spark: SparkSession | None) -> MarkFold:
-    """What the marks say, from the lake or from Kafka."""
+    """Read the marks from the lake or from Kafka."""
     fold = MarkFold(until=options.until)
     if options.bootstrap_servers is not None:
         session = _needed(spark, options.lake)
@@ -267,15 +271,15 @@ def _values_of(path: str) -> list[bytes | None]:
         raise
     except (pa.ArrowInvalid, OSError, KeyError) as error:
         raise LayoutError(
-            f"{path} cannot be read as a file of marks ({error}): what it promised cannot be missed. Restore it, "
-            "or read the marks from Kafka (--bootstrap-servers)",
+            f"{path} cannot be read as a file of marks ({error}), so the records that it promised cannot be "
+            "checked. Restore it, or read the marks from Kafka (--bootstrap-servers)",
             path=path,
         ) from error
     return values
 
 
 def _check_is_lake(lake: str, spark: SparkSession | None, marks: MarkFold) -> None:
-    """Nothing is lost of a lake that is not there: that is no audit."""
+    """Check that there is a lake; without one, the audit would find nothing lost."""
     tables = [table_path(lake, table) for table in (Table.DATA, Table.QUARANTINE)]
     if marks.expectations:
         return
@@ -286,8 +290,7 @@ def _check_is_lake(lake: str, spark: SparkSession | None, marks: MarkFold) -> No
         is_there = any(files_of(path, session).exists(path) for path in tables)
     if not is_there:
         raise LayoutError(
-            f"{lake} is no lake: there is neither {tables[0]} nor any mark. Name the directory that "
-            "`land` was given",
+            f"{lake} is not a lake: it has neither {tables[0]} nor any mark. Name the directory of `land`",
             path=lake,
         )
 
@@ -331,7 +334,7 @@ def _judged(
     told = {topic for found in marks.expectations.values() for topic in found.topics}
     if unknown := sorted(set(options.topics).difference(topics, told)):
         raise OptionError(
-            f"--topics: {options.lake} has nothing of {', '.join(unknown)}, and no mark tells of it: is that its "
+            f"--topics: {options.lake} has no records of {', '.join(unknown)}, and no mark names it: is that its "
             "name?",
             option="--topics",
         )
@@ -345,7 +348,7 @@ def _judged(
         judge = Judge(passes.first(files), marks.expectations, scope)
         return judge.report(passes.exact(files, judge.spans()))
     except Exception as error:
-        # What a worker raised comes back as text below Spark's own error.
+        # A worker's exception arrives as text below Spark's own error.
         found = re.search(r"aioproduce\.spark\.errors\.LayoutError: (.+)", str(error))
         if found is None or isinstance(error, LayoutError):
             raise

@@ -1,17 +1,17 @@
-"""From partials and marks to a verdict: which blocks are suspicious, and what the exact pass on them means.
+"""Derives a verdict from partials and marks: which blocks are suspicious, and what the exact pass's findings mean.
 
-Called by the `audit` job and its tests; no Spark, no I/O.
+Used by the `audit` job and its tests; no Spark, no I/O.
 
-1. A producer whose blocks all are as they must be costs no Python object: the work is vectorised over its blocks.
-   There are many producers: a streaming query makes an id for each batch and partition.
-2. A block of which the lake has no row at all needs no exact pass: all its numbers are missing.
-3. Numbers are looked for from 0 (or the lowest one, `Scope.is_from_first_seen`) up to the mark's `next`, and
-   beyond that up to the highest one in the lake.
-4. What is missing below `next` of a closed or an unmarked producer is lost, unless it is excused. Of an open
-   one only as much is lost as is proven: more is missing than was neither acknowledged nor failed. The rest
-   was in flight: undecided.
-5. Where a producer's mark tells of topics that are not audited, its numbers prove nothing: records are
-   counted instead.
+1. A producer whose blocks are all as expected costs no Python object: the work is vectorised over its blocks. There
+   are many producers, because a streaming query has an id for each batch and partition.
+2. A block without any row in the lake needs no exact pass: all its numbers are missing.
+3. Numbers are expected from 0 (or the lowest one, `Scope.is_from_first_seen`) to the mark's `next`, and beyond that
+   to the highest one in the lake.
+4. A number missing below `next` of a closed or an unmarked producer is lost, unless it is excused. For an open
+   producer, only as many are lost as is proven: more are missing than were neither acknowledged nor failed. The
+   rest was in flight: undecided.
+5. If a producer's mark names topics that are not audited, its numbers prove nothing, and records are counted
+   instead.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ MAX = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is looked for.
+    """What to check.
 
     Attributes:
-        topics: The topics that were audited.
-        is_limited: Whether these were named, so that marks may tell of others; if not, all topics of marks count.
-        is_from_first_seen: Numbers below the lowest one of a producer in the lake are not looked for.
-        limit: How many producers the report lists.
+        topics: The audited topics.
+        is_limited: Whether these were named, so that marks may contain others; if not, all topics of marks count.
+        is_from_first_seen: Whether to ignore numbers below the lowest one of a producer in the lake.
+        limit: The maximum number of producers in the report.
     """
 
     topics: frozenset[str]
@@ -72,13 +72,13 @@ class Scope:
     limit: int = 100
 
     def is_by_counts(self, expected: Expectation | None) -> bool:
-        """Whether only counts can be compared: some of the producer's records are outside of what is audited."""
+        """Return whether only counts can be compared, because some of the producer's records are not audited."""
         return self.is_limited and expected is not None and not self.topics.issuperset(expected.topics)
 
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Of one producer: numbers from `low` up to `end` are looked for, of which the mark speaks up to `next`."""
+    """One producer's range: numbers from `low` up to `end` are expected; the mark covers those up to `next`."""
 
     low: int
     next: int
@@ -90,9 +90,9 @@ class Judge:
     """Judges one lake.
 
     Args:
-        partials: The merged outcome of the first pass.
-        expectations: What the marks say, by producer id.
-        scope: What is looked for.
+        partials: The merged result of the first pass.
+        expectations: The marks' content, by producer id.
+        scope: What to check.
     """
 
     def __init__(self, partials: pa.Table, expectations: Mapping[bytes, Expectation], scope: Scope) -> None:
@@ -125,12 +125,12 @@ class Judge:
         return _Bounds(low, expected.next, max(expected.next, highest + 1), expected.excused)
 
     def _suspicious(self) -> npt.NDArray[np.bool_]:
-        """Which of the blocks are not as they must be."""
+        """Return which blocks are not as expected."""
         if not len(self._codes):
             return np.empty(0, dtype=bool)
         # As lists: reading numbers from arrays one by one takes ten times as long.
         lows = self._lowest.tolist() if self._scope.is_from_first_seen else [0] * len(self._names)
-        # One short where it would not fit, so that the block is suspected and looked at.
+        # One less if it would not fit, so that the block is suspected and checked.
         ends = [min(highest + 1, MAX) for highest in self._highest.tolist()]
         excused: list[tuple[int, Ranges]] = []
         by_counts = np.zeros(len(self._names), dtype=bool)
@@ -169,7 +169,7 @@ class Judge:
     def _excuse(
         self, number: int, ranges: Ranges, low: int, wanted: npt.NDArray[np.int64], prints: Unsigned
     ) -> None:
-        """Take the numbers that may be absent off what the blocks of a producer must have."""
+        """Subtract the numbers that may be absent from what a producer's blocks must have."""
         begin, end = self._slice(number)
         for at in range(begin, end):
             start = int(self._blocks[at]) << BLOCK_BITS
@@ -182,7 +182,7 @@ class Judge:
         return int(self._starts[number]), int(ends)
 
     def spans(self) -> Spans:
-        """What the exact pass is to look at."""
+        """Return what the exact pass must check."""
         out: dict[bytes, dict[int, Span]] = {}
         for at in np.flatnonzero(self._is_suspect).tolist():
             number = int(self._codes[at])
@@ -200,7 +200,7 @@ class Judge:
     # -- the verdict
 
     def report(self, findings: pa.Table) -> AuditReport:
-        """The verdict, by what the exact pass found of `spans()`."""
+        """Return the verdict, given the exact pass's findings for `spans()`."""
         exact: dict[bytes, list[dict[str, Any]]] = {}
         for row in findings.to_pylist():
             exact.setdefault(row["producer_id"], []).append(row)
@@ -226,7 +226,7 @@ class Judge:
         return out
 
     def _producers(self, exact: Mapping[bytes, list[dict[str, Any]]]) -> Iterator[ProducerFinding]:
-        """Those that are not plainly in order, and those of which there are only marks."""
+        """Yield producers that are not clearly in order, and those with marks only."""
         for number in np.flatnonzero(~self._is_plain).tolist():
             name, rows = self._names[number], int(self._rows_of[number])
             expected = self._expectations.get(name)
@@ -241,7 +241,7 @@ class Judge:
                 yield _absent(name, expected, self._scope)
 
     def _add_plain(self, out: AuditReport) -> None:
-        """Add the producers of which every block is as it must be, and nothing is to be told."""
+        """Add the producers whose blocks are all as expected and that need no mention."""
         many = int(self._is_plain.sum())
         unmarked = int((self._is_plain & self._is_unmarked).sum())
         out.producers += many
@@ -299,19 +299,19 @@ class Judge:
 
 
 def _in_order(stamped: pa.Table) -> tuple[npt.NDArray[np.int32], list[bytes]]:
-    """The ids of a sorted table as codes that ascend from 0."""
+    """Return the ids of a sorted table as codes that ascend from 0."""
     codes, names = codes_of(stamped["producer_id"])
     return codes, [name for name in names if name is not None]
 
 
 def _clipped(numbers: Unsigned, first: Unsigned) -> npt.NDArray[np.int64]:
-    """The numbers relative to the first of their block, from 0 to 65,536."""
+    """Return the numbers relative to the first of their block, from 0 to 65,536."""
     relative = np.where(numbers > first, numbers - first, np.uint64(0))
     return np.minimum(relative, np.uint64(BLOCK)).astype(np.int64)
 
 
 def _by_value(values: Unsigned) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Each value, and where it is."""
+    """Yield each value and its positions."""
     order = np.argsort(values, kind="stable")
     starts = np.flatnonzero(np.diff(values[order], prepend=values[order[0]] + np.uint64(1)))
     for begin, end in zip(starts, [*starts[1:], len(order)], strict=True):
@@ -319,7 +319,7 @@ def _by_value(values: Unsigned) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
 
 
 def _block_ranges(blocks: Unsigned) -> Ranges:
-    """All numbers of these blocks, which are sorted."""
+    """Return all numbers of these sorted blocks as ranges."""
     if not len(blocks):
         return NOTHING
     ends = np.flatnonzero(np.diff(blocks) != 1)
@@ -335,7 +335,7 @@ def _of(low: int, end: int) -> Ranges:
 
 
 def _finding(name: bytes, expected: Expectation | None) -> ProducerFinding:
-    """What is known of a producer before its numbers are looked at."""
+    """Return what is known of a producer before its numbers are checked."""
     if expected is None:
         return ProducerFinding(name.hex(), Status.UNMARKED)
     status = Status.CLOSED if expected.is_closed else Status.OPEN
@@ -344,20 +344,20 @@ def _finding(name: bytes, expected: Expectation | None) -> ProducerFinding:
 
 
 def _in_flight(expected: Expectation) -> int:
-    """How many numbers were neither acknowledged nor listed as failed when the producer was last heard of.
+    """Return how many numbers were neither acknowledged nor listed as failed at the producer's last mark.
 
-    An Auditor's heartbeat speaks of settled numbers alone, and counts as acknowledged some beyond them: these must
-    not be set off against those that failed and are not listed.
+    An Auditor's heartbeat lists only settled numbers, and counts some beyond them as acknowledged. These must not
+    be offset against failed numbers that are not listed.
     """
     unsettled = expected.next - expected.acknowledged - count(expected.excused)
     return max(unsettled, expected.excused_more, 0)
 
 
 def _absent(name: bytes, expected: Expectation, scope: Scope) -> ProducerFinding:
-    """A producer of which the lake has nothing but marks."""
+    """Return the finding for a producer that has only marks in the lake."""
     found = _finding(name, expected)
     if scope.is_from_first_seen:
-        # Its records may have been in the days that are deleted: nothing of it was seen, so nothing is missed.
+        # Its records may have been in the deleted days, so nothing counts as missing.
         return found
     if scope.is_by_counts(expected):
         _count_only(found, expected, scope)
@@ -380,7 +380,7 @@ def _count_only(found: ProducerFinding, expected: Expectation, scope: Scope) -> 
     found.is_by_counts = True
     fewer = max(0, acknowledged - found.numbers)
     if scope.is_from_first_seen:
-        # Nobody knows how many of them were in the days that are deleted.
+        # It is unknown how many of them were in the deleted days.
         found.undecided = fewer
     else:
         found.lost = fewer

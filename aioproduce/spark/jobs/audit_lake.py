@@ -1,12 +1,12 @@
-"""Runs the audit's passes over the files of a lake: in Spark's workers, or in this process.
+"""Runs the audit's passes over the files of a lake, in Spark's workers or in this process.
 
-Called by the `audit` job, its benchmark and its tests. The workers read Parquet themselves, by pyarrow: of
-each file two columns, the id as the dictionary that it is on disk (`SparkPasses`). Where the lake is on a
-file system that only Spark can read, its reader does it (`FramePasses`); `benchmarks/spark_audit.py` compares them.
+Used by the `audit` job, its benchmark and its tests. The workers read Parquet themselves with pyarrow: two columns
+of each file, the id as the dictionary that it is on disk (`SparkPasses`). If only Spark can read the lake's file
+system, its reader is used (`FramePasses`); `benchmarks/spark_audit.py` compares them.
 
-1. No pass shuffles but the exact one, and that only the rows of blocks that the first pass suspects.
-2. A file larger than `SPLIT_BYTES` is read by several tasks, each some of its row groups.
-3. A file that cannot be read fails the audit, with its name: an audit that passes over a file proves nothing.
+1. Only the exact pass shuffles, and only the rows of blocks that the first pass suspects.
+2. A file larger than `SPLIT_BYTES` is read by several tasks, which share its row groups.
+3. An unreadable file fails the audit, with its name: an audit that skips a file proves nothing.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 SPLIT_BYTES = 64 << 20
 TASKS_PER_SLOT = 4
-"""Tasks for each one that runs at a time: the slowest file holds up a quarter of a slot's work, not all of it."""
+"""Tasks per slot, so that the slowest file delays only a quarter of a slot's work."""
 TASK_BYTES = 16 << 20
-"""But for less than this a task is not worth its start; a slot's first one is."""
+"""The minimum size that justifies starting a task other than a slot's first one."""
 ROWS_AT_ONCE = 4_000_000
-"""Row groups are read together up to here: a file of many small ones costs one call, a large one bounded memory."""
+"""Row groups are read together up to this size: many small ones cost one call, and large ones bounded memory."""
 
 
 BATCHES_AT_ONCE = 64
@@ -57,9 +57,9 @@ class DataFile:
     """A Parquet file of the lake.
 
     Attributes:
-        path: Where it is, for every worker.
+        path: Its path, valid for every worker.
         topic: The topic of its records.
-        size: In bytes.
+        size: Its size in bytes.
     """
 
     path: str
@@ -77,7 +77,7 @@ class Unit:
 
 
 def units_of(files: Iterable[DataFile]) -> list[Unit]:
-    """The files in shares of at most `SPLIT_BYTES`."""
+    """Return the files in shares of at most `SPLIT_BYTES`."""
     return [
         Unit(file, part, parts)
         for file in files
@@ -87,10 +87,10 @@ def units_of(files: Iterable[DataFile]) -> list[Unit]:
 
 
 def packed(units: Iterable[Unit], tasks: int) -> list[list[Unit]]:
-    """The units dealt out to at most so many tasks of about the same size, the largest first."""
+    """Distribute the units over at most this many tasks of about the same size, the largest first."""
     heap: list[tuple[int, int]] = [(0, number) for number in range(tasks)]
     out: list[list[Unit]] = [[] for _ in range(tasks)]
-    # Each file costs something however small it is: about as much as 64 KiB.
+    # Even a tiny file costs about as much as 64 KiB.
     for unit in sorted(units, key=lambda unit: (-(unit.file.size // unit.parts), unit.file.path, unit.part)):
         size, number = heapq.heappop(heap)
         out[number].append(unit)
@@ -99,13 +99,13 @@ def packed(units: Iterable[Unit], tasks: int) -> list[list[Unit]]:
 
 
 def read_first(unit: Unit) -> pa.Table:
-    """The first pass over a share of a file."""
+    """Run the first pass over a share of a file."""
     parts = [partials_of(rows["producer_id"], rows["sequence"]) for rows in _row_groups(unit, READ_FIRST)]
     return merged(pa.concat_tables(parts)) if parts else PARTIALS.empty_table()
 
 
 def read_exactly(unit: Unit, spans: Spans) -> pa.Table:
-    """The rows of a share of a file that the exact pass asks for."""
+    """Return the rows of a share of a file that the exact pass needs."""
     blocks = [block for of_id in spans.values() for block in of_id]
     if not blocks:
         return SUSPECTS.empty_table()
@@ -141,8 +141,8 @@ def _row_groups(
         if isinstance(error, FileNotFoundError):
             raise
         raise LayoutError(
-            f"{unit.file.path} cannot be read as Parquet ({error}): no record that it had is audited. Restore "
-            "it, or move it away to audit what is left",
+            f"{unit.file.path} cannot be read as Parquet ({error}), so its records are not audited. Restore "
+            "it, or move it away to audit the others",
             path=unit.file.path,
         ) from error
 
@@ -168,7 +168,7 @@ def _check_columns(file: DataFile, found: pa.Schema, columns: tuple[str, ...]) -
 
 
 def _may_have(group: pq.RowGroupMetaData, between: tuple[int, int]) -> bool:
-    """Whether a row group can have a number between these, both included; its statistics are signed."""
+    """Return whether a row group can have a number in this inclusive range; its statistics are signed."""
     for index in range(group.num_columns):
         column = group.column(index)
         if column.path_in_schema == "sequence":
@@ -180,15 +180,15 @@ def _may_have(group: pq.RowGroupMetaData, between: tuple[int, int]) -> bool:
 
 
 class LocalPasses:
-    """The passes in this process; `SparkPasses` and `FramePasses` are the same elsewhere."""
+    """The passes in this process; `SparkPasses` and `FramePasses` do the same elsewhere."""
 
     def first(self, files: Sequence[DataFile]) -> pa.Table:
-        """The partials of all these files, merged."""
+        """Return the merged partials of all these files."""
         parts = [read_first(unit) for unit in units_of(files)]
         return merged(pa.concat_tables(parts)) if parts else PARTIALS.empty_table()
 
     def exact(self, files: Sequence[DataFile], spans: Spans) -> pa.Table:
-        """The findings on these blocks, whose schema is `FINDINGS`."""
+        """Return the findings for these blocks, with the schema `FINDINGS`."""
         parts = [read_exactly(unit, spans) for unit in units_of(files)]
         return findings_of(pa.concat_tables(parts), spans) if parts else FINDINGS.empty_table()
 
@@ -241,7 +241,7 @@ class SparkPasses:
 
 
 class FramePasses:
-    """The passes over what Spark reads.
+    """The passes over rows that Spark reads.
 
     Args:
         rows: The lake's rows, with at least the columns `READ_EXACTLY` and `topic`.

@@ -1,21 +1,21 @@
-"""What the audit computes over rows: a first pass that is cheap and not to be fooled, an exact one where need is.
+"""The audit's computations over rows: a first pass that is cheap and reliable, and an exact one where needed.
 
-Called by `audit_lake` in Spark's Python workers, and by the tests without a JVM. numpy and pyarrow only.
+Used by `audit_lake` in Spark's Python workers, and by the tests without a JVM. Needs only numpy and pyarrow.
 
-A producer's numbers are cut into blocks of 65,536. The first pass makes of each file, for each producer id
-and block: rows, lowest, highest, and a fingerprint, which is the sum modulo 2**64 of a mixed form of each
-number. These partials are a few bytes per 65,536 rows, add up over files in any order, and are compared with
-what a complete block must give.
+A producer's numbers are divided into blocks of 65,536. For each file, producer id and block, the first pass
+computes the number of rows, the lowest and highest number, and a fingerprint: the sum modulo 2**64 of a mixed
+form of each number. These partials take a few bytes per 65,536 rows, can be added over files in any order, and
+are compared with those of a complete block.
 
-1. The fingerprint is a sum over a multiset: unlike count, minimum, maximum and sum of the numbers
-   themselves, a duplicate cannot cancel a hole, nor several of one several of the other, but by a chance of
-   2**-64. (An exclusive or would not see a number that is there three times. Sum and sum of squares do not tell
+1. The fingerprint is a sum over a multiset. Unlike with count, minimum, maximum and sum of the numbers themselves,
+   a duplicate cannot compensate a hole, nor several of one several of the other, except with a probability of
+   2**-64. (An exclusive or would miss a number that occurs three times. Sum and sum of squares do not distinguish
    0 3 5 6 from 1 2 4 7.)
-2. What a block must give is the same for every producer: it is computed once for each block number.
-3. Sequence numbers are unsigned, of 64 bits; Arrow and Spark have them signed, with the same bits.
-4. The exact pass sees only blocks that the first found wrong, and reads only row groups that can have them.
-   It alone tells duplicates (same id, same checksum), conflicts (same id, other checksum) and which numbers
-   are missing.
+2. The expected value of a block is the same for every producer, and is computed once for each block number.
+3. Sequence numbers are unsigned 64-bit numbers; Arrow and Spark store them as signed ones with the same bits.
+4. The exact pass sees only blocks that the first pass found wrong, and reads only row groups that can contain them.
+   Only it distinguishes duplicates (same id, same checksum) from conflicts (same id, different checksum) and finds
+   which numbers are missing.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 Unsigned: TypeAlias = npt.NDArray[np.uint64]
 
 BLOCK_BITS = 16
-"""A block is 65,536 numbers: its presence costs 44 bytes in a partial, and 0.5 MiB while its prefix sums are
-looked at."""
+"""A block has 65,536 numbers: its presence costs 44 bytes in a partial, and 0.5 MiB while its prefix sums are
+checked."""
 BLOCK = 1 << BLOCK_BITS
 NUMBERS = 1 << 64
 HOLES_OF_A_BLOCK = 200
-"""Ranges of missing numbers that one block reports at most; the rest is counted."""
+"""Maximum ranges of missing numbers that one block reports; the rest is counted."""
 CONFLICTS_OF_A_BLOCK = 20
 
 PARTIALS = pa.schema(
@@ -91,12 +91,12 @@ FINDINGS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a block of one producer ought to have.
+    """The expected numbers of one producer in a block.
 
     Attributes:
-        low: The first number that is looked for.
-        next: The first number that the producer's mark does not speak of; what is missing from there on is `loose`.
-        end: One beyond the last number that is looked for.
+        low: The first expected number.
+        next: The first number that the producer's mark does not cover; numbers missing from there on are `loose`.
+        end: One beyond the last expected number.
         excused: Numbers that may be absent.
     """
 
@@ -110,7 +110,7 @@ Spans: TypeAlias = "Mapping[bytes, Mapping[int, Span]]"
 
 
 def mixed(numbers: Unsigned) -> Unsigned:
-    """Each number as 64 bits that look like chance, none twice: the last step of SplitMix64."""
+    """Map each number to 64 random-looking bits, without collisions: the last step of SplitMix64."""
     out = numbers + np.uint64(0x9E3779B97F4A7C15)
     out ^= out >> np.uint64(30)
     out *= np.uint64(0xBF58476D1CE4E5B9)
@@ -122,7 +122,7 @@ def mixed(numbers: Unsigned) -> Unsigned:
 
 @lru_cache(maxsize=64)
 def fingerprints(block: int) -> Unsigned:
-    """The fingerprint of the first 0, 1, ... 65,536 numbers of a block."""
+    """Return the fingerprints of the first 0, 1, ... 65,536 numbers of a block."""
     start = block << BLOCK_BITS
     numbers = np.arange(BLOCK, dtype=np.uint64) + np.uint64(start)
     out = np.zeros(BLOCK + 1, dtype=np.uint64)
@@ -131,7 +131,7 @@ def fingerprints(block: int) -> Unsigned:
 
 
 def unsigned(column: pa.ChunkedArray | pa.Array) -> Unsigned:
-    """An Arrow column of int64 as the 64 bits that they are; nulls, which only unstamped rows have, as 0."""
+    """Return an int64 Arrow column as unsigned bits; nulls, which only unstamped rows have, become 0."""
     if column.null_count:
         column = column.fill_null(0)
     found: npt.NDArray[np.int64] = (
@@ -141,12 +141,12 @@ def unsigned(column: pa.ChunkedArray | pa.Array) -> Unsigned:
 
 
 def signed(numbers: Unsigned) -> pa.Array:
-    """The way back."""
+    """Return unsigned bits as an int64 Arrow column."""
     return pa.array(np.ascontiguousarray(numbers).view(np.int64))
 
 
 def codes_of(ids: pa.ChunkedArray | pa.Array) -> tuple[npt.NDArray[np.int32], list[bytes | None]]:
-    """Producer ids as small numbers, -1 for none, and what these stand for."""
+    """Return producer ids as small numbers, -1 for none, and the ids of these numbers."""
     whole = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
     if isinstance(whole, pa.ChunkedArray):  # a dictionary per chunk stays chunked
         whole = pa.concat_arrays(whole.unify_dictionaries().chunks)
@@ -161,7 +161,7 @@ def codes_of(ids: pa.ChunkedArray | pa.Array) -> tuple[npt.NDArray[np.int32], li
 def _stamped_codes(
     ids: pa.ChunkedArray | pa.Array, sequences: pa.ChunkedArray | pa.Array
 ) -> tuple[npt.NDArray[np.int32], list[bytes | None]]:
-    """`codes_of()`, where an id without a number, which the quarantine can have, is none."""
+    """Return `codes_of()`, with no id for rows without a number, which the quarantine may contain."""
     codes, names = codes_of(ids)
     if sequences.null_count:
         codes = np.where(np.asarray(sequences.is_null()), np.int32(-1), codes)
@@ -169,10 +169,10 @@ def _stamped_codes(
 
 
 def partials_of(ids: pa.ChunkedArray | pa.Array, sequences: pa.ChunkedArray | pa.Array) -> pa.Table:
-    """The first pass over some rows.
+    """Run the first pass over some rows.
 
     Args:
-        ids: The producer ids, null where a row has no stamp; plain or dictionary.
+        ids: The producer ids, null if a row has no stamp; plain or dictionary.
         sequences: Their numbers, int64.
 
     Returns:
@@ -184,7 +184,7 @@ def partials_of(ids: pa.ChunkedArray | pa.Array, sequences: pa.ChunkedArray | pa
     codes, names = _stamped_codes(ids, sequences)
     numbers = unsigned(sequences)
     blocks = numbers >> np.uint64(BLOCK_BITS)
-    # Most rows lie beside another one of their producer and block: only runs are grouped.
+    # Most rows are next to one of the same producer and block, so only runs are grouped.
     is_new = np.empty(len(codes), dtype=bool)
     is_new[0] = True
     np.not_equal(codes[1:], codes[:-1], out=is_new[1:])
@@ -201,7 +201,7 @@ def partials_of(ids: pa.ChunkedArray | pa.Array, sequences: pa.ChunkedArray | pa
         }
     )
     grouped = runs.group_by(["code", "block"], use_threads=False).aggregate(_SUMMED)
-    # The last name is that of the rows without a stamp, whose code is -1.
+    # The last name belongs to the rows without a stamp, whose code is -1.
     dictionary = pa.array([*names, None], pa.binary())
     found = dictionary.take(pa.array(np.asarray(grouped["code"]) % len(dictionary)))
     return _partials_table(found, grouped)
@@ -225,7 +225,7 @@ def _partials_table(ids: pa.Array | pa.ChunkedArray, grouped: pa.Table) -> pa.Ta
 
 
 def merged(partials: pa.Table) -> pa.Table:
-    """Partials of several files as those of all of them, sorted by producer id and block; a null id comes last."""
+    """Merge the partials of several files, sorted by producer id and block; a null id comes last."""
     if not partials.num_rows:
         return PARTIALS.empty_table()
     columns = {
@@ -240,12 +240,12 @@ def merged(partials: pa.Table) -> pa.Table:
 
 
 def suspects_of(rows: pa.Table, topic: str | None, spans: Spans) -> pa.Table:
-    """Of the rows of a file those whose producer and block are asked for, with the schema `SUSPECTS`.
+    """Return the rows of a file whose producer and block are requested, with the schema `SUSPECTS`.
 
     Args:
-        rows: The columns `READ_EXACTLY`; `topic` too where the argument is None.
+        rows: The columns `READ_EXACTLY`, and `topic` if the argument is None.
         topic: The topic of the file.
-        spans: What is asked for.
+        spans: The requested producers and blocks.
     """
     if not rows.num_rows:
         return SUSPECTS.empty_table()
@@ -290,19 +290,18 @@ def suspects_of(rows: pa.Table, topic: str | None, spans: Spans) -> pa.Table:
 
 
 def finding_of(rows: pa.Table, producer_id: bytes, block: int, span: Span) -> dict[str, Any]:
-    """What is wrong with one block of one producer.
+    """Return what is wrong with one block of one producer.
 
     Args:
-        rows: All rows of the lake that have this id and a number of this block, as `SUSPECTS`.
+        rows: All rows of the lake with this id and a number of this block, as `SUSPECTS`.
         producer_id: The id.
         block: The block's number.
-        span: What it ought to have.
+        span: Its expected numbers.
 
     Returns:
-        A row of `FINDINGS`: `rows = numbers + duplicates + conflicts`. `reread` are duplicates that have the
-        same place in Kafka as another row: landed twice, not sent twice. `missing` are the numbers below
-        `span.next` that are not there, `lost` those of them that nothing excuses, `loose` the missing ones
-        from there on.
+        A row of `FINDINGS`: `rows = numbers + duplicates + conflicts`. `reread` are duplicates with the same place
+        in Kafka as another row: landed twice, not sent twice. `missing` are the absent numbers below `span.next`,
+        `lost` those of them that are not excused, and `loose` the absent numbers from there on.
     """
     start = block << BLOCK_BITS
     relative = (unsigned(rows["sequence"]) - np.uint64(start)).astype(np.int64)
@@ -343,7 +342,7 @@ def _conflicting(versions: pa.Table) -> list[int]:
 
 
 def _gaps(present: npt.NDArray[np.int64], start: int, low: int, end: int) -> Ranges:
-    """The numbers from `low` up to `end` that are not there; `present` is sorted, relative to the block's start."""
+    """Return the absent numbers from `low` up to `end`; `present` is sorted, relative to the block's start."""
     first, beyond = max(0, low - start), min(BLOCK, end - start)
     if first >= beyond:
         return NOTHING
@@ -357,17 +356,17 @@ def _gaps(present: npt.NDArray[np.int64], start: int, low: int, end: int) -> Ran
 
 
 def as_signed(number: int) -> int:
-    """A number of 64 bits as Arrow and Spark have it."""
+    """Return a 64-bit number as Arrow and Spark store it."""
     return number - NUMBERS if number >= NUMBERS >> 1 else number
 
 
 def as_unsigned(number: int) -> int:
-    """The way back."""
+    """Return a stored number as unsigned."""
     return number + NUMBERS if number < 0 else number
 
 
 def findings_of(suspects: pa.Table, spans: Spans) -> pa.Table:
-    """The exact pass over all suspects, in this process: what Spark does group by group."""
+    """Run the exact pass over all suspects in this process, as Spark does group by group."""
     if not suspects.num_rows:
         return FINDINGS.empty_table()
     suspects = suspects.sort_by([("producer_id", "ascending"), ("block", "ascending")])

@@ -1,9 +1,9 @@
-"""What an audit found: of the lake as a whole and of each producer that there is something to tell about.
+"""The findings of an audit: for the lake as a whole, and for each producer that is worth mentioning.
 
-Made by `audit_judge`; printed, written as JSON and turned into an exit code by the `audit` job.
+Created by `audit_judge`; printed, written as JSON and converted to an exit code by the `audit` job.
 
-1. Every list is bounded, and says how much it leaves out: an audit of a wrecked lake is still a page.
-2. `rows = numbers + duplicates + conflicts`, for each producer and in the sum; with the unstamped rows that
+1. Every list is bounded and says how much it omits, so that the audit of a badly damaged lake still fits on a page.
+2. `rows = numbers + duplicates + conflicts`, for each producer and in total; together with the unstamped rows, that
    is every row.
 3. A conflict is never counted as a duplicate: dropping it would lose a record.
 """
@@ -18,49 +18,52 @@ from aioproduce.spark.jobs.running import Summary
 from aioproduce.spark.ranges import Ranges, shown
 
 HOLES_OF_A_PRODUCER = 100
-"""Ranges that the report lists of one producer; the sums have all."""
+"""Maximum ranges that the report lists for one producer; the totals include all."""
 
 
 class ExitCode(IntEnum):
-    """What the process ends with."""
+    """The exit code of the process."""
 
     CLEAN = 0
     LOSS = 1
     """Records are lost, or two different records have the same id."""
     FAILED = 2
-    """Wrong usage, or no audit was made."""
+    """Wrong usage, or the audit failed."""
     DUPLICATES = 3
     """Nothing is lost, but there are duplicates, and `--fail-on-duplicates` was given."""
 
 
 class Status(StrEnum):
-    """What is known of a producer's end."""
+    """What is known about a producer's end."""
 
     CLOSED = "closed"
-    """It said how many numbers it gave out: a missing tail is seen."""
+    """Its closing mark has the number of records, so a missing tail is detected."""
     OPEN = "open"
-    """The last that it said was a heartbeat: it runs, or ended without a word. Later numbers cannot be missed."""
+    """Its last mark was a heartbeat: it is running, or ended without a closing mark.
+
+    Later numbers cannot be checked.
+    """
     UNMARKED = "unmarked"
-    """It never said anything: numbers up to the highest one in the lake are looked for."""
+    """It has no mark: numbers up to the highest one in the lake are expected."""
     VANISHED = "vanished"
-    """It said that records were acknowledged, and the lake has none."""
+    """Its mark reports acknowledged records, but the lake has none."""
 
 
 @dataclass(kw_only=True)
 class Counts:
-    """What is counted of each producer, and in the sum.
+    """The counts for each producer, and in total.
 
     Attributes:
         rows: Rows of the lake.
         numbers: Different ids among them.
-        duplicates: Rows that repeat the id and the checksum of another one.
+        duplicates: Rows with the id and the checksum of another one.
         reread: Duplicates with the same topic, partition and offset: landed twice, not sent twice.
-        conflicts: Rows that repeat the id of another one with another checksum.
-        lost: Numbers that were given out, are excused by nothing, and are not in the lake.
-        undecided: Numbers that are missing where it cannot be told whether they ever were acknowledged: in
-            flight when an open producer was last heard of, or among more failures than a mark lists.
-        excused: Numbers that are missing because their records failed, as the producer told its caller.
-        beyond: Numbers that a closed producer should not have, as its mark does not speak of them.
+        conflicts: Rows with the id of another one but a different checksum.
+        lost: Numbers that were assigned, are not excused, and are not in the lake.
+        undecided: Missing numbers that may never have been acknowledged: in flight at the last mark of an open
+            producer, or among more failures than a mark lists.
+        excused: Numbers that are missing because their records failed, which the producer reported to its caller.
+        beyond: Numbers that a closed producer should not have, because its mark does not cover them.
     """
 
     rows: int = 0
@@ -76,21 +79,21 @@ class Counts:
 
 @dataclass
 class ProducerFinding(Counts):
-    """What was found of one producer id.
+    """The findings for one producer id.
 
     Attributes:
         producer_id: 32 hexadecimal digits.
-        status: What is known of its end.
-        next: The first number that was not given out, as its last mark has it; None without a mark.
-        lowest: The lowest number in the lake; None where there is none.
-        highest: The highest.
+        status: What is known about its end.
+        next: The first number that was not assigned, according to its last mark; None without a mark.
+        lowest: The lowest number in the lake; None if there is none.
+        highest: The highest number.
         holes: Missing numbers that are not excused, as ranges; bounded.
         holes_more: How many missing numbers are not listed.
         conflicting: Some of the numbers with conflicts.
-        is_by_counts: Some of its topics are not audited: what is lost is told from the number of records that were
-            acknowledged in the others, and holes are not known.
-        client_id: `client.id`, where a mark tells it.
-        run: What the writer says of itself in its mark.
+        is_by_counts: Whether some of its topics are not audited. Lost records are then computed from the number of
+            acknowledged records in the others, and holes are unknown.
+        client_id: `client.id`, if a mark has it.
+        run: The writer's own data in its mark.
     """
 
     producer_id: str
@@ -107,7 +110,7 @@ class ProducerFinding(Counts):
 
     @property
     def is_notable(self) -> bool:
-        """Whether there is anything wrong, or not known, that a person should see."""
+        """Whether there is anything wrong or unknown that a person should see."""
         return (
             bool(self.lost or self.undecided or self.duplicates or self.conflicts or self.beyond)
             or self.status is Status.VANISHED
@@ -115,11 +118,11 @@ class ProducerFinding(Counts):
 
     @property
     def gravity(self) -> tuple[int, ...]:
-        """What is worse sorts first."""
+        """The sort key: worse findings come first."""
         return (-self.lost, -self.conflicts, -self.undecided, -self.duplicates, -self.beyond)
 
     def line(self) -> str:
-        """For people."""
+        """Return a line for people."""
         parts = [f"{self.producer_id}", self.status.value, f"{self.rows:,} rows"]
         names = ("lost", "undecided", "duplicates", "reread", "conflicts", "excused", "beyond")
         parts += [f"{getattr(self, name):,} {name}" for name in names if getattr(self, name)]
@@ -138,26 +141,26 @@ class ProducerFinding(Counts):
 
 @dataclass(kw_only=True)
 class AuditReport(Counts, Summary):
-    """What was found in a lake; its rows are all, those without a stamp among them.
+    """The findings for a lake; its rows include those without a stamp.
 
     Attributes:
-        unstamped: Rows without an id: nothing can be said of them.
-        quarantined: Rows in the quarantine: they are there, so they are not lost.
+        unstamped: Rows without an id, about which nothing can be said.
+        quarantined: Rows in the quarantine, which are not lost.
         producers: Producer ids in the lake or in marks.
         closed: Those with a closing mark.
         open: Those whose last mark is a heartbeat.
         unmarked: Those without a mark.
-        vanished: Those with a mark that tells of acknowledged records, and no record.
-        findings: The producers that there is something to tell about, the worst first; bounded.
-        findings_more: How many are left out.
-        missing_topics: Topics that marks tell of and the lake does not have.
-        topics: The topics of the lake that were audited.
+        vanished: Those whose mark reports acknowledged records but that have none in the lake.
+        findings: The producers worth mentioning, the worst first; bounded.
+        findings_more: How many are omitted.
+        missing_topics: Topics that marks name and the lake does not have.
+        topics: The audited topics of the lake.
         marks: Marks read.
-        unreadable_marks: Records of the audit topic that are no marks.
+        unreadable_marks: Records of the audit topic that are not marks.
         suspects: Blocks that the exact pass read.
         files: Files of the lake.
         size: Their bytes.
-        is_strict: Whether what is undecided counts as lost.
+        is_strict: Whether undecided numbers count as lost.
         fails_on_duplicates: Whether duplicates end with `ExitCode.DUPLICATES`.
     """
 
@@ -183,27 +186,27 @@ class AuditReport(Counts, Summary):
 
     @property
     def exit_code(self) -> int:
-        """See `ExitCode`."""
+        """The exit code; see `ExitCode`."""
         if self.lost or self.conflicts or (self.is_strict and self.undecided):
             return ExitCode.LOSS
         return ExitCode.DUPLICATES if self.fails_on_duplicates and self.duplicates else ExitCode.CLEAN
 
     @property
     def verdict(self) -> str:
-        """In a word."""
+        """The verdict in one word."""
         names = {ExitCode.CLEAN: "clean", ExitCode.LOSS: "loss", ExitCode.DUPLICATES: "duplicates"}
         if self.exit_code == ExitCode.LOSS and not self.lost:
             return "conflicts" if self.conflicts else "undecided"
         return names[ExitCode(self.exit_code)]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, for machines."""
+        """Return everything, for programs."""
         rate = round(self.rows / self.seconds) if self.seconds else None
         told = {"verdict": self.verdict, "exit_code": int(self.exit_code), "rows_per_second": rate}
         return {**super().to_json(), **told}
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the report for people."""
         rate = f", {self.rows / self.seconds:,.0f} rows/s" if self.seconds else ""
         out = [
             f"{self.verdict}: lost {self.lost:,}, duplicated {self.duplicates:,}, conflicts {self.conflicts:,}, "
@@ -215,14 +218,18 @@ class AuditReport(Counts, Summary):
         ]
         if self.conflicts:
             out.append(
-                f"CONFLICTS: {self.conflicts:,} rows have the id of another row and another checksum. Two writers "
-                "use one id, or row numbers were no stable ids. Do not drop duplicates by id alone: that loses data"
+                f"CONFLICTS: {self.conflicts:,} rows have the id of another row but a different checksum. "
+                "Two writers use one id, or row numbers were not stable ids. Do not drop duplicates by id "
+                "alone: that loses data"
             )
         if self.quarantined:
-            out.append(f"{self.quarantined:,} of the rows are in the quarantine: there, and to be looked at")
+            out.append(
+                f"{self.quarantined:,} of the rows are in the quarantine: not lost, but they need attention"
+            )
         if self.excused:
             out.append(
-                f"{self.excused:,} numbers are missing because their records failed, as their callers were told"
+                f"{self.excused:,} numbers are missing because their records failed, which was reported to "
+                "their callers"
             )
         if self.reread:
             out.append(
@@ -230,12 +237,12 @@ class AuditReport(Counts, Summary):
             )
         if self.missing_topics:
             out.append(
-                f"marks tell of {', '.join(self.missing_topics)}, of which the lake has nothing: if that is meant, "
-                "name the topics that it holds (--topics)"
+                f"marks name {', '.join(self.missing_topics)}, which the lake does not have: if that is intended, "
+                "name the topics that it has (--topics)"
             )
         if self.unreadable_marks:
-            out.append(f"{self.unreadable_marks:,} records of the audit topic are no marks")
+            out.append(f"{self.unreadable_marks:,} records of the audit topic are not marks")
         out += [f"  {found.line()}" for found in self.findings]
         if self.findings_more:
-            out.append(f"  and {self.findings_more:,} more producers with something to tell (--limit)")
+            out.append(f"  and {self.findings_more:,} more producers with findings (--limit)")
         return out

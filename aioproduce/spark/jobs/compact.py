@@ -1,11 +1,11 @@
-"""The job `compact`: the small files of each hour become one.
+"""The job `compact`: merges the small files of each hour.
 
-It needs no JVM: Parquet is read and written by pyarrow, in this process. Run by cron, or after `land`.
+It needs no JVM: pyarrow reads and writes Parquet in this process. Run it by cron, or after `land`.
 
 Invariants:
 
-1. May be killed at any moment and run again, beside `land` and readers (`compaction`).
-2. An hour that cannot be compacted stays as it is, is named in the summary, and fails the job when all others are
+1. It may be killed at any moment and run again, concurrently with `land` and readers (`compaction`).
+2. An hour that cannot be compacted stays unchanged, is named in the summary, and fails the job after all others are
    done.
 """
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-HELP: Final = """Compact a lake: the small files of an hour become one, sorted by partition and offset.
+HELP: Final = """Compact a lake: merge the small files of an hour into one, sorted by partition and offset.
 
 Touches only batches that their query has committed and can never write again. May be killed and run again at any
-moment, beside land and readers. Needs no JVM; the lake must be on a local file system."""
+moment, concurrently with land and readers. Needs no JVM; the lake must be on a local file system."""
 
 SETTINGS: Final[dict[str, str]] = {}
 NEEDS_CONNECTOR: Final = False
@@ -48,12 +48,12 @@ _LEAST_SIZE: Final = 1 << 20
 @final
 @dataclass
 class CompactSummary(Summary):
-    """What a run compacted.
+    """The result of a run.
 
     Attributes:
-        lake: Where.
-        tables: What was done in each table.
-        planned: With `--dry-run`: by table and hour, how many files would become one, for each group of them.
+        lake: The lake.
+        tables: The result for each table.
+        planned: With `--dry-run`: by table and hour, how many files each group would merge.
     """
 
     job = "compact"
@@ -63,11 +63,11 @@ class CompactSummary(Summary):
 
     @property
     def exit_code(self) -> int:
-        """Failed where an hour could not be compacted."""
+        """Failed if an hour could not be compacted."""
         return ExitCode.FAILED if any(outcome.failed for outcome in self.tables.values()) else ExitCode.DONE
 
     def lines(self) -> Sequence[str]:
-        """For people."""
+        """Return the summary for people."""
         lines = []
         for table, outcome in self.tables.items():
             if self.planned is None:
@@ -81,7 +81,7 @@ class CompactSummary(Summary):
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the summary for programs."""
         told = super().to_json()
         for table, outcome in self.tables.items():
             told["tables"][table]["hours"] = sorted(outcome.hours)
@@ -97,16 +97,16 @@ def _done_lines(table: str, outcome: Outcome) -> list[str]:
         f" MB: {outcome.bytes_before / 1e6:,.1f} -> {outcome.bytes_after / 1e6:,.1f}"
     ]
     if outcome.resumed:
-        lines.append(f"{table}: finished {outcome.resumed} that a run before had begun")
+        lines.append(f"{table}: finished {outcome.resumed} that an earlier run had begun")
     if outcome.given_up:
         lines.append(
-            f"{table}: undid {outcome.given_up} that a run before had begun and that cannot be finished"
+            f"{table}: undid {outcome.given_up} that an earlier run had begun and that cannot be finished"
         )
     return lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the job takes."""
+    """Add the job's arguments."""
     what = parser.add_argument_group("what")
     what.add_argument("--lake", required=True, metavar="DIR", help="the lake: a local directory")
     what.add_argument(
@@ -116,31 +116,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only this table; may be repeated (default: all)",
     )
     what.add_argument("--topics", metavar="T,...", help="only these topics (default: all)")
-    safe = parser.add_argument_group("what may be touched")
-    moved = "a checkpoint that was moved, or of a query that the lake does not know"
+    safe = parser.add_argument_group("safety")
+    moved = "a checkpoint that was moved, or whose query is unknown to the lake"
     add_repeated(safe, "--checkpoint", "DIR", moved)
     add_repeated(safe, "--retired", "QUERY", "the id of a query whose checkpoint is gone for good")
     safe.add_argument(
         "--with-last",
         action="store_true",
-        help="also each query's last committed batch: not before its files are safe from a power cut, nor where"
-        " somebody deletes commits to have a batch again",
+        help="also each query's last committed batch: only after its files are safe from a power cut, and not if"
+        " somebody deletes commits to repeat a batch",
     )
     how = parser.add_argument_group("how")
     how.add_argument(
-        "--target-size", default="256m", metavar="SIZE", help="of a file: 64m, 1g, ... (default: 256m)"
+        "--target-size",
+        default="256m",
+        metavar="SIZE",
+        help="target size of a file: 64m, 1g, ... (default: 256m)",
     )
     how.add_argument(
-        "--min-files", type=int, default=2, metavar="N", help="not where there are fewer (default: 2)"
+        "--min-files",
+        type=int,
+        default=2,
+        metavar="N",
+        help="minimum number of files in an hour (default: 2)",
     )
     how.add_argument(
-        "--memory", default="256m", metavar="SIZE", help="about what sorting may take (default: 256m)"
+        "--memory", default="256m", metavar="SIZE", help="approximate memory for sorting (default: 256m)"
     )
-    how.add_argument("--dry-run", action="store_true", help="say what would be done, and touch nothing")
+    how.add_argument("--dry-run", action="store_true", help="report what would be done, and touch nothing")
     how.add_argument(
         "--repair",
         action="store_true",
-        help="make a damaged or lost manifest anew from the compacted files, and compact nothing else",
+        help="rebuild a damaged or lost manifest from the compacted files, and compact nothing else",
     )
 
 
@@ -148,10 +155,10 @@ def run(args: argparse.Namespace, spark: SparkSession | None) -> CompactSummary:
     """Compact each table.
 
     Raises:
-        OptionError: An argument is out of range.
-        LayoutError: The lake is not local, not there, or its manifest is damaged.
-        CheckpointError: A checkpoint cannot be read.
-        CompactRunningError: Another compact is at work.
+        OptionError: If an argument is out of range.
+        LayoutError: If the lake is not local, does not exist, or has a damaged manifest.
+        CheckpointError: If a checkpoint cannot be read.
+        CompactRunningError: If another compact is running.
     """
     policy = _policy(args)
     topics = names_of(args.topics, "--topics") or None
@@ -165,7 +172,7 @@ def run(args: argparse.Namespace, spark: SparkSession | None) -> CompactSummary:
     lake = next(iter(stores.values())).root.parent
     if not lake.is_dir():
         raise OptionError(f"--lake {args.lake}: there is no such directory", option="--lake")
-    # Bad arguments are refused before anything is touched.
+    # Invalid arguments are refused before anything is touched.
     safe()
     summary = CompactSummary(lake=str(lake), planned={} if args.dry_run else None)
     started_at = time.monotonic()
@@ -193,7 +200,7 @@ def run(args: argparse.Namespace, spark: SparkSession | None) -> CompactSummary:
 
 def _policy(args: argparse.Namespace) -> Policy:
     if args.min_files < 2:
-        raise OptionError(f"--min-files is {args.min_files}, and goes from 2 on", option="--min-files")
+        raise OptionError(f"--min-files is {args.min_files}, but must be at least 2", option="--min-files")
     return Policy(
         target_bytes=size_of(args.target_size, "--target-size"),
         min_files=args.min_files,
@@ -202,15 +209,15 @@ def _policy(args: argparse.Namespace) -> Policy:
 
 
 def size_of(text: str, option: str) -> int:
-    """Bytes of a size as people write it: `64m`, `1g`, `200000000`.
+    """Return the bytes of a size as people write it: `64m`, `1g`, `200000000`.
 
     Raises:
-        OptionError: It is no size, or less than a mebibyte.
+        OptionError: If it is not a size, or less than a mebibyte.
     """
     found = _SIZE.fullmatch(text.strip())
     size = int(found[1]) * _UNITS[found[2].lower()] if found else 0
     if size < _LEAST_SIZE:
         raise OptionError(
-            f"{option} is {text!r}, and takes a size of at least 1m, as 64m or 1g", option=option
+            f"{option} is {text!r}, but must be a size of at least 1m, e.g. 64m or 1g", option=option
         )
     return size

@@ -1,12 +1,12 @@
 """`python -m aioproduce.spark land`: topics of Kafka into a lake of Parquet files.
 
-What is written where: `aioproduce.spark.layout`; how a batch is written: `landing`; where it begins: `starting`.
+The layout of the files: `aioproduce.spark.layout`; how a batch is written: `landing`; where it begins: `starting`.
 
 Invariants:
 
-1. Everything that can be refused is, before the query starts: topics, checkpoint, lake, offsets.
-2. Killed at any moment and run again: every offset is in the lake once. Spark plans a batch before it runs and
-   commits it afterwards; in between it is done again, and replaces itself.
+1. Everything that can be refused is refused before the query starts: topics, checkpoint, lake, offsets.
+2. It may be killed at any moment and run again: every offset is in the lake exactly once. Spark plans a batch
+   before it runs and commits it afterwards. In between the batch is repeated, and replaces itself.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ if TYPE_CHECKING:
 
 HELP: Final = """Land topics of Kafka in a lake: Parquet files by topic, date and hour (UTC).
 
-Records keep their headers and ids; what is bad goes to the quarantine, with the reason; the marks of the audit
-topic go to a table of their own. Run again it goes on where it was, whatever ended it."""
+Records keep their headers and ids. Bad records go to the quarantine with the reason, and the marks of the audit
+topic
+to a table of their own. The next run continues where this one ended, whatever ended it."""
 
 SETTINGS: Final[dict[str, str]] = dict(LANDING_SETTINGS)
 NEEDS_CONNECTOR: Final = True
@@ -64,31 +65,31 @@ NEEDS_CONNECTOR: Final = True
 _CODECS: Final = ("zstd", "snappy", "lz4_raw", "gzip", "none")
 
 _FETCH: Final = {
-    # What a transaction took back is nobody's record, and its retry would be there beside it. Without transactions
-    # it changes nothing.
+    # Records of an aborted transaction do not count, and its retry would be in addition to them. Without
+    # transactions it changes nothing.
     "kafka.isolation.level": "read_committed",
-    # Records by the ten thousand, not by 500, and as much from each broker as a batch of that takes.
+    # Ten thousand records at a time, not 500, and from each broker as much as a batch of that size needs.
     "kafka.max.poll.records": "10000",
     "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
     "kafka.fetch.max.bytes": str(64 * 1024 * 1024),
     "kafka.receive.buffer.bytes": str(1024 * 1024),
 }
-"""Spark's Kafka source, where the user says nothing else."""
+"""The default settings of Spark's Kafka source."""
 
 
 @final
 @dataclass
 class LandSummary(Summary):
-    """What a run landed.
+    """The result of a run.
 
     Attributes:
-        query_id: The query's.
-        rows: Rows taken from Kafka, of all tables.
+        query_id: The query's id.
+        rows: Rows read from Kafka, for all tables.
         batches: Micro-batches with rows.
         quarantined: Rows that went to the quarantine.
         marks: Rows that went to the table of marks.
-        lake: Where.
-        removed: Directories that killed runs had left half done.
+        lake: The lake.
+        removed: Incomplete directories of killed runs that were removed.
     """
 
     job = "land"
@@ -101,24 +102,24 @@ class LandSummary(Summary):
     removed: int = 0
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the summary for people."""
         rate = self.rows / self.seconds if self.seconds else 0.0
         lines = [
             f"landed {self.rows:,} rows in {self.batches} batches and {self.seconds:.1f} s ({rate:,.0f} rows/s)"
             f" in {self.lake}"
         ]
         if self.quarantined:
-            lines.append(f"of these in quarantine: {self.quarantined:,} (column `reason` tells why)")
+            lines.append(f"of these in quarantine: {self.quarantined:,} (see the column `reason`)")
         if self.marks:
             lines.append(f"marks of producers: {self.marks:,}")
         if self.removed:
-            lines.append(f"removed {self.removed} directories that killed runs had left half done")
+            lines.append(f"incomplete directories of killed runs, removed: {self.removed}")
         return lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the job takes."""
-    what = parser.add_argument_group("from where to where")
+    """Add the job's arguments."""
+    what = parser.add_argument_group("input and output")
     what.add_argument(
         "--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="brokers of the cluster"
     )
@@ -128,44 +129,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     topics = what.add_mutually_exclusive_group(required=True)
     topics.add_argument("--topics", metavar="T,...", help="topics to land")
     topics.add_argument(
-        "--topic-pattern", metavar="REGEX", help="topics to land, also those that are made later"
+        "--topic-pattern", metavar="REGEX", help="topics to land, including those that are created later"
     )
     what.add_argument(
         "--audit-topic",
         metavar="T",
-        help=f"the topic of the producers' marks; `none` for none (default: {DEFAULT_AUDIT_TOPIC}, if it is there)",
+        help=f"the topic of the producers' marks; `none` for none (default: {DEFAULT_AUDIT_TOPIC}, if it exists)",
     )
-    what.add_argument("--checkpoint", metavar="DIR", help="how far it is (default: <lake>/_land/checkpoint)")
+    what.add_argument(
+        "--checkpoint", metavar="DIR", help="the query's progress (default: <lake>/_land/checkpoint)"
+    )
     what.add_argument(
         "--starting-offsets",
         default=Start.LAKE.value,
         metavar="WHERE",
-        help="where a new checkpoint begins: lake (the default: after what the lake holds), earliest, latest, JSON",
+        help="where a new checkpoint begins: lake (the default: after the lake's records), earliest, latest, JSON",
     )
     how = parser.add_argument_group("how")
-    how.add_argument("--continuous", action="store_true", help="go on for ever; else end when all is landed")
     how.add_argument(
-        "--trigger", default="10 seconds", help="how often, with --continuous (default: 10 seconds)"
+        "--continuous", action="store_true", help="run for ever; else end when all records are landed"
+    )
+    how.add_argument(
+        "--trigger", default="10 seconds", help="the interval, with --continuous (default: 10 seconds)"
     )
     how.add_argument(
         "--max-offsets",
         type=int,
         default=5_000_000,
-        help="offsets in a micro-batch at most (default: 5,000,000)",
+        help="maximum offsets in a micro-batch (default: 5,000,000)",
     )
-    how.add_argument(
-        "--min-partitions", type=int, help="tasks of a batch at least (default: the cores that Spark has)"
-    )
+    how.add_argument("--min-partitions", type=int, help="minimum tasks of a batch (default: Spark's cores)")
     how.add_argument(
         "--compression", default="zstd", help="zstd, snappy, lz4_raw, gzip or none (default: zstd)"
     )
     how.add_argument(
-        "--zstd-level", type=int, default=1, help="1 to 22 (default: 1; compaction can do better)"
+        "--zstd-level", type=int, default=1, help="1 to 22 (default: 1; compaction can compress better)"
     )
     how.add_argument(
         "--allow-data-loss",
         action="store_true",
-        help="go on where offsets are gone from Kafka before they were landed, instead of failing",
+        help="continue if Kafka deleted offsets before they were landed, instead of failing",
     )
     setting = "a setting of Kafka's consumer, e.g. security.protocol=SSL"
     add_repeated(how, "--kafka", "KEY=VALUE", setting)
@@ -174,15 +177,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @final
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A landing that may begin.
+    """A landing that is ready to begin.
 
     Attributes:
-        lake: Its directory, complete.
-        checkpoint: The query's, complete.
-        plan: What is landed, as the checkpoint will say it.
+        lake: Its directory, as a complete path.
+        checkpoint: The query's checkpoint, as a complete path.
+        plan: What is landed, as recorded in the checkpoint.
         source: The options of Spark's Kafka source.
-        first_batch: The first that this run commits.
-        removed: Directories that killed runs had left half done.
+        first_batch: The first batch that this run commits.
+        removed: Incomplete directories of killed runs that were removed.
     """
 
     lake: str
@@ -194,10 +197,10 @@ class Prepared:
 
 
 def run(args: argparse.Namespace, spark: SparkSession) -> LandSummary:
-    """Land until all that is there is landed, or for ever.
+    """Land until all records are landed, or for ever.
 
     Raises:
-        LandRunningError: another one does, with this checkpoint.
+        LandRunningError: If another land works with this checkpoint.
     """
     with contextlib.ExitStack() as held:
         return _land(args, spark, prepare(args, spark, held))
@@ -232,19 +235,19 @@ def _land(args: argparse.Namespace, spark: SparkSession, prepared: Prepared) -> 
 
 
 def prepare(args: argparse.Namespace, spark: SparkSession, held: contextlib.ExitStack) -> Prepared:
-    """Check everything, and say in lake and checkpoint what is about to begin.
+    """Check everything, and record in lake and checkpoint what is about to begin.
 
     Args:
-        args: The job's.
+        args: The job's arguments.
         spark: A session with the connector.
-        held: Has the checkpoint's lock from here on.
+        held: Holds the checkpoint's lock from here on.
 
     Raises:
-        LandRunningError: another one lands with this checkpoint.
-        OptionError: an argument is out of range.
-        TopicError: a topic is missing, or the cluster does not answer.
-        CheckpointError: the checkpoint is not for this, or offsets would be landed twice.
-        LayoutError: the lake is not one.
+        LandRunningError: If another land works with this checkpoint.
+        OptionError: If an argument is out of range.
+        TopicError: If a topic is missing, or if the cluster does not answer.
+        CheckpointError: If the checkpoint is for something else, or if offsets would be landed twice.
+        LayoutError: If the lake is not valid.
     """
     _check(args)
     kafka = {f"kafka.{key}": value for key, value in pairs_of(args.kafka, "--kafka").items()}
@@ -266,7 +269,7 @@ def prepare(args: argparse.Namespace, spark: SparkSession, held: contextlib.Exit
     check_checkpoint(found, plan, checkpoint, cluster.partitions)
     starting = starting_offsets(found, args.starting_offsets, cluster.partitions, checkpoint)
     if found.checkpoint is not None and not found.is_begun and starting != Start.LATEST:
-        # Where Spark was told to begin when it was started first, and ended before it had planned: it heeds that.
+        # The start offsets of a first run that ended before it had planned a batch; Spark would use them.
         files_of(checkpoint, spark).delete(join(checkpoint, "sources"))
     removed = remove_leftovers(lake, found, files)
     write_note(checkpoint, plan, files_of(checkpoint, spark))
@@ -288,7 +291,7 @@ def prepare(args: argparse.Namespace, spark: SparkSession, held: contextlib.Exit
 
 
 def _lock(checkpoint: str, held: contextlib.ExitStack) -> None:
-    """Take the lock of a checkpoint that is local; others have none."""
+    """Take the lock of a local checkpoint; others have none."""
     if is_local(checkpoint):
         folder = local_path(checkpoint)
         folder.mkdir(parents=True, exist_ok=True)
@@ -296,14 +299,14 @@ def _lock(checkpoint: str, held: contextlib.ExitStack) -> None:
 
 
 def complete(path: str, default: str = "file:///") -> str:
-    """A local path from the root on, because a checkpoint is found again from elsewhere; others as they are.
+    """Return a local path as an absolute one, because others look for the checkpoint; return other paths unchanged.
 
     Args:
-        path: As the user gave it.
-        default: Spark's default file system (`fs.defaultFS`): on it is what has no scheme.
+        path: The user's path.
+        default: Spark's default file system (`fs.defaultFS`), which applies to paths without a scheme.
 
     Raises:
-        OptionError: the path has no scheme, and the default is not the local file system.
+        OptionError: If the path has no scheme, and the default is not the local file system.
     """
     if not is_local(path):
         return path.rstrip("/")
@@ -327,23 +330,23 @@ def _check(args: argparse.Namespace) -> None:
     for option, (value, least, most) in bounds.items():
         if value is not None and (value < least or (most is not None and value > most)):
             reach = f"from {least}" + (f" to {most}" if most is not None else " on")
-            raise OptionError(f"{option} is {value}, and goes {reach}", option=option)
+            raise OptionError(f"{option} is {value}, but must be {reach}", option=option)
     if args.compression not in _CODECS:
         raise OptionError(
-            f"--compression is {args.compression!r}, and takes {', '.join(_CODECS)}", option="--compression"
+            f"--compression is {args.compression!r}, but must be {', '.join(_CODECS)}", option="--compression"
         )
 
 
 def _topics(args: argparse.Namespace) -> tuple[str, ...]:
-    """The names that were given, in order; none where there is a pattern."""
+    """Return the given names in order; none if there is a pattern."""
     return tuple(sorted(set(names_of(args.topics, "--topics"))))
 
 
 def _ask(args: argparse.Namespace, spark: SparkSession, kafka: dict[str, str]) -> TopicPartitions:
-    """The topics that are there of those that are wanted.
+    """Return those of the requested topics that exist.
 
     Raises:
-        TopicError: one is missing, or a pattern matches none.
+        TopicError: If one is missing, or if a pattern matches none.
     """
     names = _topics(args)
     wanted = [*names] if args.audit_topic == "none" else [*names, args.audit_topic or DEFAULT_AUDIT_TOPIC]
@@ -381,11 +384,11 @@ def _find(lake: str, checkpoint: str, spark: SparkSession) -> Found:
 
 
 def remove_leftovers(lake: str, found: Found, files: Files) -> int:
-    """Remove what killed runs have left half done: of the own query; at its beginning of those that are gone."""
+    """Remove incomplete directories of killed runs: the query's own, and at its beginning those of gone queries."""
     removed: list[str] = []
     queries = set() if found.checkpoint is None else {found.checkpoint.query_id}
     if not found.is_begun:
-        # The own one, too, where a power cut took what it had planned: none of its batches is done.
+        # Its own, too, if a power cut lost its plan: none of its batches is done.
         gone = {
             each.query_id: each.batch
             for each in found.landers
@@ -398,7 +401,7 @@ def remove_leftovers(lake: str, found: Found, files: Files) -> int:
 
 
 def _count(table: Table, spark: SparkSession, lake: str, query_id: str, first: int) -> int:
-    """The rows of a table that this run wrote, by the footers of its files; a compact may be at work beside it."""
+    """Return the rows of a table that this run wrote, from the files' footers; a compact may be running."""
     if is_local(lake):
         return read_consistently(Store(lake, table), lambda snapshot: rows_since(snapshot, query_id, first))
     batch = F.col("batch")
@@ -408,7 +411,7 @@ def _count(table: Table, spark: SparkSession, lake: str, query_id: str, first: i
 
 
 def rows_since(snapshot: Snapshot, query_id: str, first: int) -> int:
-    """The rows of a query's batches from a number on, of those that are not compacted yet."""
+    """Return the rows of a query's batches from a number on, without those that are already compacted."""
     rows = 0
     for batch in snapshot.batches:
         landed = LandedBatch.parse(batch.name.removeprefix("batch="))

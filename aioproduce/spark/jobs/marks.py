@@ -1,13 +1,12 @@
-"""Marks put together: what each producer says of itself, as what its records in a lake are compared with.
+"""Combines marks: each producer's reports, with which its records in a lake are compared.
 
-Called by the audit. Reads values of records of the audit topic, wherever these were landed or are; the format is
+Used by the audit. Reads the values of the audit topic's records, from the lake or from Kafka; the format is
 `aioproduce.audit.mark`.
 
-1. Marks may come in any order, and more than once: the outcome is the same.
-2. A closing mark outweighs every heartbeat. Several closing marks of one id are attempts of one task, which
-   wrote the same
-   numbers: a number is excused only if no attempt that gave it out says that it was acknowledged.
-3. What is no mark is counted, never an error: the audit topic can hold anything.
+1. Marks may come in any order, and more than once: the result is the same.
+2. A closing mark overrides every heartbeat. Several closing marks of one id are attempts of one task, which wrote
+   the same numbers: a number is excused only if no attempt that assigned it reports it as acknowledged.
+3. Values that are not marks are counted and never an error: the audit topic may contain anything.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a producer's marks together say.
+    """The combined marks of a producer.
 
     Attributes:
         producer_id: 16 bytes.
         is_closed: Whether one of them is a closing mark: nothing came after `next`.
-        next: All numbers below were given out.
+        next: All numbers below it were assigned.
         acknowledged: How many records were acknowledged.
         excused: Numbers that failed, and may be absent.
         excused_more: How many more failed that the marks do not list.
         topics: How many were acknowledged in each topic.
-        at: When the last of them was made, in milliseconds since the epoch.
+        at: The time of the last mark, in milliseconds since the epoch.
         client_id: `client.id` of the producer.
-        run: What the writer tells of itself.
+        run: The writer's own data.
     """
 
     producer_id: bytes
@@ -54,7 +53,7 @@ class Expectation:
 
 
 def expectation_of(mark: Mark) -> Expectation:
-    """What one mark says."""
+    """Return the content of one mark."""
     return Expectation(
         producer_id=mark.producer_id,
         is_closed=mark.kind == "closing",
@@ -70,7 +69,7 @@ def expectation_of(mark: Mark) -> Expectation:
 
 
 def combined(left: Expectation, right: Expectation) -> Expectation:
-    """What two marks, or what was made of several, say of the same producer."""
+    """Combine two marks, or combinations of several, of the same producer."""
     if left.is_closed != right.is_closed:
         return left if left.is_closed else right
     later = max(left, right, key=_lateness)
@@ -86,7 +85,7 @@ def combined(left: Expectation, right: Expectation) -> Expectation:
 
 
 def _lateness(found: Expectation) -> tuple[int, int, int, str]:
-    # The last part makes the choice between equals one that does not depend on the order.
+    # The last part makes the choice between equal ones independent of the order.
     return found.next, found.acknowledged, found.at, str(sorted(found.run.items(), key=str))
 
 
@@ -95,15 +94,15 @@ def _unacknowledged(found: Expectation, end: int) -> Ranges:
 
 
 class MarkFold:
-    """Takes the values of the audit topic's records one by one.
+    """Collects the values of the audit topic's records one by one.
 
     Args:
-        until: Marks made later than this, in milliseconds since the epoch, are passed over; None: none is.
+        until: Later marks are ignored, in milliseconds since the epoch; None: none is.
 
     Attributes:
-        expectations: What they say so far, by producer id.
-        marks: How many there were.
-        unreadable: How many values were no marks.
+        expectations: The combined marks so far, by producer id.
+        marks: The number of marks.
+        unreadable: The number of values that were not marks.
     """
 
     def __init__(self, until: int | None = None) -> None:
@@ -113,7 +112,7 @@ class MarkFold:
         self.unreadable: int = 0
 
     def add(self, value: bytes | None) -> None:
-        """Take one value."""
+        """Add one value."""
         try:
             found = expectation_of(Mark.from_json(value))
         except MarkError:
@@ -126,6 +125,6 @@ class MarkFold:
         self.expectations[found.producer_id] = found if before is None else combined(before, found)
 
     def add_all(self, values: Iterable[bytes | None]) -> None:
-        """Take several."""
+        """Add several values."""
         for value in values:
             self.add(value)

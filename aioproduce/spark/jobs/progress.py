@@ -1,9 +1,9 @@
-"""The line that tells how far a stream is, on standard error, rewritten where that is a terminal.
+"""The progress line of a stream, on standard error, rewritten if that is a terminal.
 
 Invariants:
 
-1. Where standard error is no terminal there is a line every half a minute and nothing to rewrite.
-2. It tells what Spark's progress says; it asks Kafka nothing.
+1. If standard error is not a terminal, there is a line every half minute, and nothing is rewritten.
+2. It shows Spark's own progress and does not contact Kafka.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _EVERY: Final = 30.0
-_POLL: Final = 1  # second; Spark's own call takes whole ones
+_POLL: Final = 1  # second; Spark's own call accepts only whole ones
 
 
 @final
 class ProgressLine:
-    """A line that is written over; use as a context manager.
+    """A line that is overwritten; use it as a context manager.
 
     Args:
-        title: What it begins with.
-        is_quiet: Write nothing at all.
+        title: The beginning of the line.
+        is_quiet: Whether to write nothing at all.
         stream: Standard error by default.
     """
 
@@ -51,7 +51,7 @@ class ProgressLine:
             self._write("\n")
 
     def show(self, text: str) -> None:
-        """Show how far it is now."""
+        """Show the current progress."""
         if self._is_quiet:
             return
         line = f"{self._title}: {text}"
@@ -68,9 +68,9 @@ class ProgressLine:
 
 
 def news_of(query: StreamingQuery, batch: int) -> list[StreamingQueryProgress]:
-    """The progress of the batches after one, to be asked every second.
+    """Return the progress of the batches after this one; may be called every second.
 
-    Not simply `recentProgress`: that is a hundred of them, and dozens of calls into the JVM for each.
+    It does not use `recentProgress`, which has a hundred entries with dozens of calls into the JVM for each.
     """
     last = query.lastProgress
     if last is None or last.batchId <= batch:
@@ -81,12 +81,12 @@ def news_of(query: StreamingQuery, batch: int) -> list[StreamingQueryProgress]:
 @final
 @dataclass(slots=True)
 class StreamTotals:
-    """What the progress of a query's batches adds up to.
+    """The totals of the progress of a query's batches.
 
     Attributes:
-        rows: Rows taken from the sources.
-        batches: Batches that had any.
-        behind: Offsets that the last batch had left, as Spark knew them; `None` where no source told.
+        rows: Rows read from the sources.
+        batches: Batches with rows.
+        behind: Offsets that the last batch had left, as far as Spark knew; `None` if no source reported them.
         batch: The last batch's number; -1 before the first.
     """
 
@@ -97,7 +97,7 @@ class StreamTotals:
     _rate: float = 0.0
 
     def take(self, progress: Mapping[str, Any]) -> None:
-        """Add a batch's progress, as `StreamingQueryProgress.json` tells it; one that is known adds nothing."""
+        """Add a batch's progress from `StreamingQueryProgress.json`; a known batch adds nothing."""
         if progress["batchId"] <= self.batch:
             return
         self.batch = int(progress["batchId"])
@@ -112,13 +112,13 @@ class StreamTotals:
         self.behind = sum(left) if left else None
 
     def line(self) -> str:
-        """For `ProgressLine`."""
+        """Return the text for `ProgressLine`."""
         left = "" if self.behind is None else f", at most {self.behind:,} behind in a partition"
         return f"batch {self.batch}, {self.rows:,} rows, {self._rate:,.0f} rows/s{left}"
 
 
 def follow(query: StreamingQuery, title: str, *, is_quiet: bool) -> StreamTotals:
-    """Wait for the end of a query, showing how far it is; it is stopped where the wait is cut short."""
+    """Wait for the end of a query and show its progress; stop it if the wait is interrupted."""
     totals = StreamTotals()
     try:
         with ProgressLine(title, is_quiet=is_quiet) as line:

@@ -1,15 +1,15 @@
-"""The job `replay`: rows of a lake back into Kafka, through the sink.
+"""The job `replay`: sends rows of a lake back to Kafka, through the sink.
 
     python -m aioproduce.spark replay --lake LAKE --bootstrap-servers HOST:PORT --to TOPIC [--dry-run] ...
 
-Key, value, headers and timestamp are those of the lake, and by default the stamp too: a replayed record has
-the id of its original, so that a reader, `land` and the audit know it for a duplicate.
+Key, value, headers and timestamp are those of the lake, and by default the stamp, too: a replayed record has the id
+of its original, so that readers, `land` and the audit recognize it as a duplicate.
 
-1. Where records go is always said: into one topic, by a map, or expressly into the topics that they came from.
-2. Rows of one partition of Kafka's are sent in the order of their offsets, by one task, unless `--unordered`.
-3. `--rate` bounds all tasks together: each of those that run at a time has its share.
-4. With `--ids original` the headers go out as they are, the stamp among them, and the sink adds none (`stamp=off`).
-   Otherwise stamps are taken out of the headers first: a record has one id at most.
+1. The target is always explicit: one topic, a map, or the topics that the records came from.
+2. Rows of one of Kafka's partitions are sent in the order of their offsets, by one task, unless `--unordered`.
+3. `--rate` bounds all tasks together: each concurrent task has its share.
+4. With `--ids original` the headers are sent unchanged, including the stamp, and the sink adds none (`stamp=off`).
+   Otherwise stamps are first removed from the headers: a record has at most one id.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-HELP = """Send rows of a lake to Kafka again: with their keys, values, headers and timestamps, and with the ids that
-they had, so that they are known for duplicates. --dry-run tells what would be sent."""
+HELP = """Send rows of a lake to Kafka again, with their keys, values, headers and timestamps, and with their
+original
+ids, so that they are recognized as duplicates. --dry-run reports what would be sent."""
 
 SETTINGS: dict[str, str] = {}
 NEEDS_CONNECTOR = False
@@ -51,19 +52,19 @@ IDS = ("original", "new", "none")
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What is sent again, and where to.
+    """What to send again, and where to.
 
     Attributes:
-        selection: Which rows.
-        to: One topic for all; None where `targets` or `is_same` says it.
-        targets: Topic in the lake -> topic in Kafka; rows of other topics are not meant.
-        is_same: Into the topics that they came from.
-        ids: `original`, `new` (of `write_id`, or fresh ones) or `none`.
+        selection: The rows.
+        to: One topic for all; None if `targets` or `is_same` is set.
+        targets: Topic in the lake -> topic in Kafka; rows of other topics are not sent.
+        is_same: Whether to send to the topics that the records came from.
+        ids: `original`, `new` (from `write_id`, or random ones) or `none`.
         write_id: Names the write, so that the same replay run again has the same new ids.
-        keeps_partitions: Whether records go to the partitions that they came from.
-        is_ordered: Whether rows of a partition are sent in the order of their offsets.
-        is_distinct: Whether duplicates in the lake are left out.
-        rate: Records a second at most; 0 is no bound.
+        keeps_partitions: Whether to send to the partitions that the records came from.
+        is_ordered: Whether to send the rows of a partition in the order of their offsets.
+        is_distinct: Whether to skip duplicates in the lake.
+        rate: Maximum records per second; 0 for no limit.
     """
 
     selection: Selection
@@ -83,12 +84,12 @@ class ReplaySummary(Summary):
     """What was sent, or would be.
 
     Attributes:
-        lake: From where.
+        lake: The lake.
         is_dry: Whether nothing was sent.
-        rows: Rows that were selected; acknowledged, unless dry.
-        routes: Each topic of the lake, where its records go, how many, how many bytes of keys and values,
-            and the first and last timestamp; only of a dry run.
-        sink: What the sink told of the write.
+        rows: The selected rows; acknowledged, unless dry.
+        routes: For each topic of the lake: the target, the number of records, the bytes of keys and values, and the
+            first and last timestamp; only for a dry run.
+        sink: The sink's report on the write.
     """
 
     job = "replay"
@@ -99,7 +100,7 @@ class ReplaySummary(Summary):
     sink: dict[str, Any] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the summary for people."""
         if not self.is_dry:
             rate = self.rows / self.seconds if self.seconds else 0.0
             return [
@@ -115,36 +116,40 @@ class ReplaySummary(Summary):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the job takes."""
-    what = parser.add_argument_group("from where to where")
-    what.add_argument("--lake", required=True, metavar="DIR", help="the lake that `land` was given")
+    """Add the job's arguments."""
+    what = parser.add_argument_group("input and output")
+    what.add_argument("--lake", required=True, metavar="DIR", help="the lake of `land`")
     what.add_argument(
-        "--bootstrap-servers", metavar="HOST:PORT,...", help="the cluster; needless with --dry-run"
+        "--bootstrap-servers", metavar="HOST:PORT,...", help="the cluster; not needed with --dry-run"
     )
     target = what.add_mutually_exclusive_group(required=True)
     target.add_argument("--to", metavar="TOPIC", help="everything into this topic")
-    target.add_argument("--map", metavar="OLD=NEW,...", help="by topic; rows of other topics are not meant")
-    target.add_argument("--same-topics", action="store_true", help="into the topics that they came from")
+    target.add_argument("--map", metavar="OLD=NEW,...", help="by topic; rows of other topics are not sent")
+    target.add_argument(
+        "--same-topics", action="store_true", help="into the topics that the records came from"
+    )
     add_repeated(what, "--kafka", "KEY=VALUE", "a setting of the producer, e.g. compression.type=zstd")
     add_selection_arguments(parser)
     how = parser.add_argument_group("how")
-    how.add_argument("--dry-run", action="store_true", help="tell what would be sent, and send nothing")
+    how.add_argument("--dry-run", action="store_true", help="report what would be sent, and send nothing")
     how.add_argument(
         "--ids", choices=IDS, default="original",
-        help="the stamps: as they were, new ones, or none (default: %(default)s)",
+        help="the stamps: original, new ones, or none (default: %(default)s)",
     )  # fmt: skip
     how.add_argument(
         "--write-id", metavar="TEXT", help="with --ids new: the same text gives the same ids again"
     )
-    how.add_argument("--keep-partitions", action="store_true", help="to the partitions that they came from")
-    how.add_argument("--unordered", action="store_true", help="do not sort by offset first: quicker")
+    how.add_argument(
+        "--keep-partitions", action="store_true", help="to the partitions that the records came from"
+    )
+    how.add_argument("--unordered", action="store_true", help="do not sort by offset first; faster")
     how.add_argument(
         "--distinct",
         action="store_true",
-        help="leave out rows that the lake has twice (same id and checksum)",
+        help="skip rows that the lake has twice (same id and checksum)",
     )
     how.add_argument(
-        "--rate", type=int, default=0, metavar="N", help="records a second at most, all tasks together"
+        "--rate", type=int, default=0, metavar="N", help="maximum records per second, all tasks together"
     )
 
 
@@ -152,13 +157,15 @@ def run(args: argparse.Namespace, spark: SparkSession) -> ReplaySummary:
     """Replay.
 
     Raises:
-        OptionError: an argument is refused.
-        LayoutError: there is no lake.
-        TopicError: a topic is missing.
+        OptionError: If an argument is refused.
+        LayoutError: If there is no lake.
+        TopicError: If a topic is missing.
     """
     replay = replay_of(args)
     if not args.dry_run and args.bootstrap_servers is None:
-        raise OptionError("--bootstrap-servers says where to; or use --dry-run", option="--bootstrap-servers")
+        raise OptionError(
+            "--bootstrap-servers is missing; set it, or use --dry-run", option="--bootstrap-servers"
+        )
     kafka = pairs_of(args.kafka, "--kafka")
     began = time.monotonic()
     summary = ReplaySummary(args.lake, args.dry_run)
@@ -178,13 +185,13 @@ def run(args: argparse.Namespace, spark: SparkSession) -> ReplaySummary:
 
 
 def replay_of(args: argparse.Namespace) -> Replay:
-    """What the arguments ask for.
+    """Return the replay for the arguments.
 
     Raises:
-        OptionError: one is refused, or two are at odds.
+        OptionError: If one is refused, or if two contradict each other.
     """
     if args.rate < 0:
-        raise OptionError("--rate is 0, for no bound, or a number of records a second", option="--rate")
+        raise OptionError("--rate must be a number of records per second, or 0 for no limit", option="--rate")
     if args.write_id is not None and args.ids != "new":
         raise OptionError("--write-id names new ids: it goes with --ids new", option="--write-id")
     targets = _targets_of(names_of(args.map, "--map"))
@@ -192,7 +199,7 @@ def replay_of(args: argparse.Namespace) -> Replay:
     if targets and not selection.topics:
         selection = replace(selection, topics=tuple(targets))
     elif targets and (missing := set(selection.topics).difference(targets)):
-        raise OptionError(f"--map does not say where {', '.join(sorted(missing))} goes", option="--map")
+        raise OptionError(f"--map has no target for {', '.join(sorted(missing))}", option="--map")
     return Replay(
         selection=selection,
         to=args.to,
@@ -208,13 +215,13 @@ def replay_of(args: argparse.Namespace) -> Replay:
 
 
 def read_lake(spark: SparkSession, lake: str, use: Any) -> None:
-    """Have a function use the lake's rows, whatever a compaction is at.
+    """Call a function with the lake's rows, safely against concurrent compactions.
 
-    Where files go away while they are read it is called again from the start: what it had sent is then sent
-    twice, with the same ids unless these are new ones.
+    If files are removed while they are read, the function is called again from the start. Records that it had sent
+    are then sent twice, with the same ids unless these are new ones.
 
     Raises:
-        LayoutError: there is no lake.
+        LayoutError: If there is no lake.
     """
     if not is_local(lake):
         use(read_table(spark, lake, Table.DATA))
@@ -222,14 +229,14 @@ def read_lake(spark: SparkSession, lake: str, use: Any) -> None:
     store = Store(lake, Table.DATA)
     if not store.root.is_dir():
         raise LayoutError(
-            f"{lake} is no lake: there is no {table_path(lake, Table.DATA)}. Name the directory that `land` has",
+            f"{lake} is not a lake: it does not have {table_path(lake, Table.DATA)}. Name the directory of `land`",
             path=lake,
         )
     read_consistently(store, lambda snapshot: use(read_files(spark, str(snapshot.root), snapshot.files)))
 
 
 def target_of(replay: Replay) -> Column:
-    """Where a row goes, as a column."""
+    """Return the target of a row, as a column."""
     if replay.to is not None:
         return F.lit(replay.to)
     if not replay.targets:
@@ -239,13 +246,13 @@ def target_of(replay: Replay) -> Column:
 
 
 def selected(rows: DataFrame, replay: Replay) -> DataFrame:
-    """The rows that are meant, as the lake has them."""
+    """Return the selected rows, as they are in the lake."""
     found = select(rows, replay.selection)
     return drop_duplicates(found) if replay.is_distinct else found
 
 
 def records_of(rows: DataFrame, replay: Replay) -> DataFrame:
-    """What the sink is given: key, value, headers, topic, timestamp, and the partition if it is kept."""
+    """Return the sink's input: key, value, headers, topic, timestamp, and the partition if it is kept."""
     found = selected(rows, replay)
     if replay.is_ordered:
         found = found.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
@@ -259,7 +266,7 @@ def records_of(rows: DataFrame, replay: Replay) -> DataFrame:
 
 
 def routes_of(rows: DataFrame, replay: Replay) -> tuple[dict[str, Any], ...]:
-    """What would be sent, by topic."""
+    """Return what would be sent, by topic."""
     size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
     found = (
         selected(rows, replay)
@@ -276,7 +283,7 @@ def routes_of(rows: DataFrame, replay: Replay) -> tuple[dict[str, Any], ...]:
 
 
 def sink_options(replay: Replay, kafka: Mapping[str, str], slots: int) -> dict[str, str]:
-    """The options of the sink, of which so many tasks run at a time; `kafka` has Kafka's keys."""
+    """Return the sink's options for this number of concurrent tasks; `kafka` has Kafka's keys."""
     options = {f"kafka.{key}": value for key, value in kafka.items()}
     options["stamp"] = "on" if replay.ids == "new" else "off"
     if replay.write_id is not None:
@@ -287,10 +294,10 @@ def sink_options(replay: Replay, kafka: Mapping[str, str], slots: int) -> dict[s
 
 
 def write(rows: DataFrame, replay: Replay, kafka: Mapping[str, str]) -> dict[str, Any]:
-    """Send the rows that are meant; what the sink tells of it.
+    """Send the selected rows, and return the sink's report.
 
     Raises:
-        TopicError: a topic is missing.
+        TopicError: If a topic is missing.
     """
     slots = rows.sparkSession.sparkContext.defaultParallelism
     with tempfile.TemporaryDirectory(prefix="aioproduce-replay-") as folder:
@@ -307,7 +314,7 @@ def _targets_of(texts: tuple[str, ...]) -> dict[str, str]:
     for old, new in map(_route, texts):
         if targets.setdefault(old, new) != new:
             raise OptionError(
-                f"--map has {old!r} go to {targets[old]!r} and to {new!r}: replay it once for each",
+                f"--map sends {old!r} to {targets[old]!r} and to {new!r}: replay it once for each",
                 option="--map",
             )
     return targets
@@ -316,5 +323,5 @@ def _targets_of(texts: tuple[str, ...]) -> dict[str, str]:
 def _route(text: str) -> tuple[str, str]:
     old, separator, new = (part.strip() for part in text.partition("="))
     if not separator or not old or not new:
-        raise OptionError(f"--map takes OLD=NEW, or several with commas, not {text!r}", option="--map")
+        raise OptionError(f"--map must be OLD=NEW, or several with commas, not {text!r}", option="--map")
     return old, new

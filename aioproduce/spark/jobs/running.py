@@ -1,14 +1,13 @@
-"""What all jobs share: their common arguments, the signals that end them, the summary, and what exit codes mean.
+"""Common to all jobs: arguments, the signals that end them, the summary, and the exit codes.
 
-Called by `aioproduce.spark.__main__` and `submit`.
+Used by `aioproduce.spark.__main__` and `submit`.
 
 Invariants:
 
-1. Standard output has the summary and nothing else: lines for people, or one JSON document with `--json`. (What
-   `alert` tells as it comes is before it, a line each.)
-   Progress and errors go to standard error.
-2. Ctrl-C and SIGTERM end a job in order: what is committed stays, what is not is done again by the next run.
-3. An error is one line that says what to do, and the exit code; with `--traceback` it is all there is.
+1. Standard output has only the summary: lines for people, or one JSON document with `--json`. (`alert` first prints
+   its alerts, one per line.) Progress and errors go to standard error.
+2. Ctrl-C and SIGTERM end a job in order: committed work stays, the rest is repeated by the next run.
+3. An error is one line with the remedy, and the exit code; with `--traceback` it is only the traceback.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ class ExitCode(IntEnum):
     """The outcome of a job."""
 
     DONE = 0
-    """It did what it was to do; an audit found nothing missing and nothing twice."""
+    """The job is done; an audit found nothing missing and nothing twice."""
     FAILED = 1
-    """It could not, and says why; it can be run again."""
+    """The job failed, and the error says why; it can be run again."""
     BAD_INPUT = 2
     """Wrong usage, or arguments that are refused before anything is touched."""
     FINDINGS = 3
-    """It did, and what it looked for is there: an audit that found loss or duplicates."""
+    """The job is done, and found problems: an audit with loss or duplicates."""
     INTERRUPTED = 130
     """Ended by SIGINT (Ctrl-C)."""
     TERMINATED = 143
@@ -53,7 +52,7 @@ class ExitCode(IntEnum):
 
 @dataclass(kw_only=True)
 class Summary:
-    """What a job tells at its end.
+    """The summary of a job.
 
     Attributes:
         seconds: How long it took.
@@ -64,80 +63,78 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """One of `ExitCode`, unless the job has codes of its own."""
+        """One of `ExitCode`, unless the job has its own codes."""
         return ExitCode.DONE
 
     def lines(self) -> Sequence[str]:
-        """For people."""
+        """Return the summary for people."""
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; what `json.dumps` takes."""
+        """Return the summary for programs, as a value for `json.dumps`."""
         return {"job": self.job, **asdict(self), "seconds": round(self.seconds, 3)}
 
 
 class Job(Protocol):
-    """A module of `jobs` that is one."""
+    """A module of `jobs` that implements a job."""
 
     HELP: str
     SETTINGS: dict[str, str]
     NEEDS_CONNECTOR: bool
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Say what it takes."""
+        """Add the job's arguments."""
 
     def run(self, args: argparse.Namespace, spark: SparkSession) -> Summary:
-        """Do it."""
+        """Run the job."""
 
 
 class JobInterrupted(BaseException):
-    """A signal came before there was a session, or for the second time; like KeyboardInterrupt no `Exception`."""
+    """A signal came before there was a session, or again; like KeyboardInterrupt it is not an `Exception`."""
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments that every job takes, in a group of their own."""
+    """Add the arguments of every job, in their own group."""
     group = parser.add_argument_group("Spark and output")
     group.add_argument("--master", help="where Spark runs; default: spark-submit's, else local[*]")
     add_repeated(group, "--conf", "KEY=VALUE", "a setting of Spark's")
     jars = "jars to add, for example of Spark's Kafka connector: a file, a folder or a URL"
     add_repeated(group, "--jars", "PLACE", jars)
-    group.add_argument(
-        "--packages", help="Maven coordinates of jars to add, as spark.jars.packages takes them"
-    )
+    group.add_argument("--packages", help="Maven coordinates of jars to add, as for spark.jars.packages")
     group.add_argument("--json", action="store_true", help="print the summary as a line of JSON")
     group.add_argument("--quiet", action="store_true", help="no progress line")
     group.add_argument("--traceback", action="store_true", help="show where an error came from")
 
 
 def add_repeated(group: argparse._ActionsContainer, option: str, metavar: str, what: str) -> None:
-    """Add an option that may be given several times, and makes a list."""
+    """Add an option that may be repeated, and collects a list."""
     group.add_argument(option, action="append", default=[], metavar=metavar, help=f"{what}; may be repeated")
 
 
 def pairs_of(texts: Sequence[str], option: str) -> dict[str, str]:
-    """Read arguments of the shape KEY=VALUE.
+    """Parse arguments of the form KEY=VALUE.
 
     Raises:
-        OptionError: one has no `=`, or no key.
+        OptionError: If one has no `=`, or no key.
     """
     found = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            # Not its text: the value may be a password with the `=` forgotten.
-            raise OptionError(f"{option} takes KEY=VALUE, as in {option} name=value", option=option)
+            # Without its text: the value may be a password whose `=` was forgotten.
+            raise OptionError(f"{option} must be KEY=VALUE, as in {option} name=value", option=option)
         found[key.strip()] = value
     return found
 
 
 def run_job(name: str, job: Job, args: argparse.Namespace) -> int:
-    """Run a job in a session of its own, and print its summary; gives the exit code."""
+    """Run a job in its own session, print its summary, and return the exit code."""
     from aioproduce.spark.jobs.session import job_session
 
     ending = Ending()
     try:
         with ending, contextlib.ExitStack() as stack:
-            # `compact` says that it needs none, and `audit` of a small lake: no JVM is started then.
+            # `compact` never needs one, nor does `audit` of a small lake: no JVM is started then.
             needs_spark = getattr(job, "needs_spark", lambda _: getattr(job, "NEEDS_SPARK", True))
             if needs_spark(args):
                 session = job_session(
@@ -153,12 +150,12 @@ def run_job(name: str, job: Job, args: argparse.Namespace) -> int:
             summary = job.run(args, cast("SparkSession", ending.session))
     except (Exception, JobInterrupted) as error:
         if ending.number is None:
-            # A job whose exit codes say what it found has another one for that it could not look.
+            # A job whose exit codes report findings has a different one for its own failure.
             failed = getattr(job, "FAILED_EXIT_CODE", ExitCode.FAILED)
             return _tell(error, failed, with_traceback=args.traceback)
     if ending.number is not None:
         name_of_signal = signal.Signals(ending.number).name
-        print(f"ended by {name_of_signal}; the next run goes on from here", file=sys.stderr)
+        print(f"ended by {name_of_signal}; the next run continues from here", file=sys.stderr)
         return 128 + ending.number
     text = json.dumps(summary.to_json(), sort_keys=True) if args.json else "\n".join(summary.lines())
     print(text, flush=True)
@@ -167,7 +164,7 @@ def run_job(name: str, job: Job, args: argparse.Namespace) -> int:
 
 def _tell(error: BaseException, failed: int, *, with_traceback: bool) -> int:
     if with_traceback or not is_told(error):
-        # Not raised: Python would end with 1, which of an audit says that records are lost.
+        # Not raised: Python would exit with 1, which for an audit means lost records.
         traceback.print_exception(error)
     else:
         print(f"error: {message_of(error)}", file=sys.stderr)
@@ -175,7 +172,7 @@ def _tell(error: BaseException, failed: int, *, with_traceback: bool) -> int:
 
 
 def is_told(error: BaseException) -> bool:
-    """Whether an error is one that a user can do something about: ours and Spark's, but no bug of this program."""
+    """Return whether a user can do something about an error: ours and Spark's, but not bugs of this program."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -183,9 +180,9 @@ def is_told(error: BaseException) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """What an error says, without the traces of the two languages that it came through."""
+    """Return an error's message, without the tracebacks of the two languages that it passed through."""
     text = str(error)
-    # An error of ours that was raised in a callback of Spark's: the last line of its traceback.
+    # One of our errors, raised in a callback of Spark's: the last line of its traceback.
     own = [line for line in text.splitlines() if line.lstrip().startswith("aioproduce.spark.errors.")]
     if own:
         return own[-1].partition(": ")[2]
@@ -198,14 +195,14 @@ def message_of(error: BaseException) -> str:
 
 @final
 class Ending:
-    """SIGINT and SIGTERM during a job; use as a context manager in the main thread.
+    """Handles SIGINT and SIGTERM during a job; use it as a context manager in the main thread.
 
-    A signal does not raise in the midst of a call into the JVM, whose answer would then be taken for that of the
-    next one. It ends what the session does, from a thread of its own, and the call under way fails by itself.
+    A signal does not raise within a call into the JVM, because the next call would then read its answer. Instead a
+    separate thread stops the session, and the current call fails by itself.
 
     Attributes:
-        number: The signal that came; `None` so far.
-        session: What it is to end; `None` before there is one, when the signal raises `JobInterrupted`.
+        number: The signal that came; `None` if none came.
+        session: The session to stop; `None` before there is one, when the signal raises `JobInterrupted`.
     """
 
     def __init__(self) -> None:
@@ -226,8 +223,8 @@ class Ending:
         is_first, self.number = self.number is None, number
         if self.session is None or not is_first:
             raise JobInterrupted(signal.Signals(number).name)
-        # Nothing is raised in the midst of a py4j call: the next call would read its answer. The call fails when
-        # the session stops.
+        # Nothing is raised within a py4j call, because the next call would read its answer. The call fails when the
+        # session stops.
         threading.Thread(target=_end, args=(self.session,), name="job-ending", daemon=True).start()
 
 

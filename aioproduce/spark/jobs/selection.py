@@ -1,10 +1,10 @@
-"""Which rows of a lake are meant: by topic, time, partition and producer.
+"""Selects rows of a lake by topic, time, partition and producer.
 
-Called by `replay`; pure functions over a DataFrame, and what the arguments say.
+Used by `replay`; pure functions over a DataFrame, and the parsing of their arguments.
 
-1. A selection says in partition columns what it can (topic, date), so that Spark opens no file that cannot
-   have a row.
-2. Times are instants: `since` is included, `until` is not, so that two selections that meet share no row.
+1. A selection uses partition columns where it can (topic, date), so that Spark opens no file that cannot have a
+   selected row.
+2. Times are instants: `since` is inclusive and `until` is exclusive, so that two adjacent selections share no row.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Rows of a lake; each part narrows it, and an empty or absent one does not.
+    """A selection of rows of a lake; each part narrows it, and an empty or absent one does not.
 
     Attributes:
-        topics: Of these topics.
-        since: With a timestamp from this instant on.
-        until: With a timestamp before this instant.
-        partitions: Of these of Kafka's partitions.
-        producers: With one of these producer ids, of 16 bytes.
+        topics: Only these topics.
+        since: Only timestamps from this instant on.
+        until: Only timestamps before this instant.
+        partitions: Only these partitions of Kafka.
+        producers: Only these producer ids, of 16 bytes.
     """
 
     topics: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Selection:
 
 
 def select(rows: DataFrame, selection: Selection) -> DataFrame:
-    """The rows that are meant, of a table of the lake (`tables.read_table`)."""
+    """Return the selected rows of a table of the lake (`tables.read_table`)."""
     from pyspark.sql import functions as F
 
     if selection.topics:
@@ -56,27 +56,29 @@ def select(rows: DataFrame, selection: Selection) -> DataFrame:
     if selection.partitions:
         rows = rows.where(F.col("partition").isin(*selection.partitions))
     if selection.producers:
-        # As text: a list of binary literals is nothing that isin() takes.
+        # As text, because isin() does not accept binary literals.
         ids = [producer.hex().upper() for producer in selection.producers]
         rows = rows.where(F.hex("producer_id").isin(*ids))
     return rows
 
 
 def add_selection_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments that `selection_of()` reads."""
-    group = parser.add_argument_group("which rows (all, unless said)")
-    group.add_argument("--topics", metavar="T,...", help="of these topics")
-    group.add_argument("--since", metavar="TIME", help="from this instant on, e.g. 2026-01-31T12:00Z")
-    group.add_argument("--until", metavar="TIME", help="before this instant")
-    group.add_argument("--partitions", metavar="N,...", help="of these partitions of Kafka's")
-    group.add_argument("--producers", metavar="ID,...", help="of these producers: 32 hexadecimal digits each")
+    """Add the arguments that `selection_of()` reads."""
+    group = parser.add_argument_group("rows (default: all)")
+    group.add_argument("--topics", metavar="T,...", help="only these topics")
+    group.add_argument("--since", metavar="TIME", help="only from this instant on, e.g. 2026-01-31T12:00Z")
+    group.add_argument("--until", metavar="TIME", help="only before this instant")
+    group.add_argument("--partitions", metavar="N,...", help="only these partitions of Kafka")
+    group.add_argument(
+        "--producers", metavar="ID,...", help="only these producers: 32 hexadecimal digits each"
+    )
 
 
 def selection_of(args: argparse.Namespace) -> Selection:
-    """What the arguments say.
+    """Return the selection for the arguments.
 
     Raises:
-        OptionError: one of them is refused.
+        OptionError: If an argument is refused.
     """
     selection = Selection(
         topics=names_of(args.topics, "--topics"),
@@ -86,42 +88,44 @@ def selection_of(args: argparse.Namespace) -> Selection:
         producers=tuple(_producer(name) for name in names_of(args.producers, "--producers")),
     )
     if selection.since is not None and selection.until is not None and selection.since >= selection.until:
-        raise OptionError("--since is not before --until: no row could be meant", option="--since")
+        raise OptionError("--since is not before --until: no row can match", option="--since")
     return selection
 
 
 def names_of(text: str | None, option: str) -> tuple[str, ...]:
-    """Names with commas between them; none where nothing is given.
+    """Return names separated by commas; none if there is no text.
 
     Raises:
-        OptionError: there is no name among the commas.
+        OptionError: If there is no name among the commas.
     """
     if text is None:
         return ()
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise OptionError(f"{option} takes one name, or several with commas", option=option)
+        raise OptionError(f"{option} must be one name, or several with commas", option=option)
     return names
 
 
 def instant_of(text: str | None, option: str) -> datetime | None:
-    """An instant as ISO 8601 has it; UTC where no zone is said.
+    """Return an instant in ISO 8601; UTC if there is no zone.
 
     Raises:
-        OptionError: it is none.
+        OptionError: If the text is not an instant.
     """
     if text is None:
         return None
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise OptionError(f"{option} {text!r} is no time: write 2026-01-31T12:00Z", option=option) from None
+        raise OptionError(
+            f"{option} {text!r} is not a time: write 2026-01-31T12:00Z", option=option
+        ) from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _partition(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise OptionError(f"--partitions takes numbers from 0 on, not {text!r}", option="--partitions")
+        raise OptionError(f"--partitions must be numbers from 0 on, not {text!r}", option="--partitions")
     return int(text)
 
 
@@ -132,7 +136,7 @@ def _producer(text: str) -> bytes:
         found = b""
     if len(found) != PRODUCER_ID_SIZE:
         raise OptionError(
-            f"--producers takes ids of {PRODUCER_ID_SIZE * 2} hexadecimal digits, as the audit prints them, "
+            f"--producers must be ids of {PRODUCER_ID_SIZE * 2} hexadecimal digits, as the audit prints them, "
             f"not {text!r}",
             option="--producers",
         )

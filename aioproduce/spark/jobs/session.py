@@ -1,11 +1,11 @@
-"""The Spark session of a job: on this machine with `python -m`, or the one that spark-submit has made ready.
+"""The Spark session of a job: on this machine with `python -m`, or the one prepared by spark-submit.
 
 Invariants:
 
-1. What the user says (`--master`, `--conf`, spark-submit's options, spark-defaults.conf under spark-submit) goes
-   before what is set here, but for the time zone: dates and hours of the lake are UTC.
-2. Workers run the same Python as the driver, and import the same aioproduce.
-3. Java is looked for before Spark is started, so that its absence is one line and not a traceback of Spark's.
+1. The user's settings (`--master`, `--conf`, spark-submit's options, spark-defaults.conf under spark-submit)
+   override those set here, except for the time zone: dates and hours of the lake are UTC.
+2. Workers use the driver's Python and aioproduce.
+3. Java is checked before Spark is started, so that its absence is one line and not a traceback of Spark.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _ROOT: Final = Path(__file__).parents[3]
 LOCAL_SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Throughput before pauses: a job answers nobody.
+    # Throughput is more important than pauses: a job answers no requests.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""For a session that is driver and executor on this machine."""
+"""The settings of a session with driver and executor on this machine."""
 
 COMMON_SETTINGS: Final = {
     "spark.log.level": "ERROR",
-    # On top of spark.redaction.regex, whose default leaves a login and a key readable in plans and event logs.
+    # In addition to spark.redaction.regex, whose default leaves logins and keys readable in plans and event logs.
     "spark.sql.redaction.options.regex": "(?i)url|passphrase|jaas|keystore[.]key",
-    # Spark's default is a type of Parquet's that was given up in 2016.
+    # Spark's default is a Parquet type that was deprecated in 2016.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""For every job's session."""
+"""The settings of every job's session."""
 
 
 @contextmanager
@@ -59,20 +59,20 @@ def job_session(
     packages: str | None = None,
     needs_connector: bool = False,
 ) -> Iterator[SparkSession]:
-    """A session for a job, which ends with it.
+    """Provide a session for a job, and stop it at the end.
 
     Args:
-        name: The application's.
-        settings: What the job wants of Spark.
-        master: Where to run; by default what spark-submit says, else all cores of this machine.
-        own: What the user wants of Spark (`--conf`).
+        name: The application's name.
+        settings: The job's settings of Spark.
+        master: Where to run; by default spark-submit's choice, else all cores of this machine.
+        own: The user's settings of Spark (`--conf`).
         jars: Files and folders to add (`--jars`).
         packages: Maven coordinates to add (`--packages`).
-        needs_connector: See that Kafka can be read.
+        needs_connector: Whether to check that Kafka can be read.
 
     Raises:
-        JavaError: Java is missing or too old.
-        ConnectorMissingError: the connector is needed and not there.
+        JavaError: If Java is missing or too old.
+        ConnectorMissingError: If the connector is needed and missing.
     """
     was_submitted = is_submitted()
     chosen = {**COMMON_SETTINGS, **settings}
@@ -84,7 +84,7 @@ def job_session(
         chosen["spark.jars"] = ",".join(found)
     if packages:
         chosen["spark.jars.packages"] = packages
-    # At last, because it is slow, and --help and bad arguments need none of it.
+    # Imported late, because it is slow, and --help and invalid arguments do not need it.
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(f"aioproduce {name}")
@@ -94,7 +94,7 @@ def job_session(
         builder = builder.config(key, value)
     handler = signal.getsignal(signal.SIGINT)
     session = builder.getOrCreate()
-    # Spark's own cancels jobs in the midst of a signal handler; ours ends the job by an exception.
+    # Spark's own handler cancels jobs within a signal handler; ours ends the job with an exception.
     signal.signal(signal.SIGINT, handler)
     try:
         if needs_connector:
@@ -105,12 +105,12 @@ def job_session(
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit started this process, beside a JVM that is there already."""
+    """Return whether spark-submit started this process, with a running JVM."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _prepare_environment() -> None:
-    """For the JVM and the workers that it starts, which inherit it."""
+    """Set the environment of the JVM and its workers, which inherit it."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)

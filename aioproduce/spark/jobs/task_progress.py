@@ -1,8 +1,8 @@
-"""How far a batch job is: the tasks of the stages that run now, asked of Spark twice a second.
+"""The progress of a batch job: the tasks of the running stages, requested from Spark twice a second.
 
-Called by the jobs `audit` and `replay`; streams tell by themselves (`progress.StreamTotals`).
+Used by the jobs `audit` and `replay`; streams report their own progress (`progress.StreamTotals`).
 
-1. Asking changes nothing, and an answer that does not come ends the showing, not the job.
+1. A request changes nothing, and a missing answer ends the progress line, not the job.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def task_progress(
     """Show a line on standard error while Spark works.
 
     Args:
-        title: What the line begins with.
+        title: The beginning of the line.
         spark: The session whose stages are shown; None shows nothing.
-        is_quiet: Show nothing.
-        every: Seconds between two looks.
+        is_quiet: Whether to show nothing.
+        every: Seconds between two requests.
     """
     if is_quiet or spark is None:
         yield
@@ -53,13 +53,13 @@ def _look(tracker: Any, line: ProgressLine, ended: threading.Event, every: float
         try:
             done, total = tasks_of(tracker)
         except (Py4JError, OSError):
-            return  # the session ends
+            return  # the session is ending
         if total:
             line.show(f"{done:,} of {total:,} tasks done")
 
 
 def tasks_of(tracker: Any) -> tuple[int, int]:
-    """Tasks of the stages that run now, as Spark's `StatusTracker` has them: those that are done, and all."""
+    """Return the finished tasks and all tasks of the running stages, from Spark's `StatusTracker`."""
     infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [info for info in infos if info is not None]
     return sum(info.numCompletedTasks for info in known), sum(info.numTasks for info in known)

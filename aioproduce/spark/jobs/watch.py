@@ -1,21 +1,23 @@
-"""What the alert knows of one producer: which numbers came, which are missed, and when that is worth a word.
+"""The state of `alert` for one producer: which numbers arrived, which are missing, and when to report them.
 
-Called by `alert`, which keeps it in Spark's state store. Plain Python, no Spark and no clock: `now` is an
-argument, in milliseconds.
+Used by `alert`, which keeps it in Spark's state store. Plain Python without Spark or a clock: `now` is an argument,
+in milliseconds.
 
-1. Numbers come in any order within `grace_ms`, as partitions do; a gap is told only when it is that old.
-2. Every number from the first that was seen is in one of: came, missed, told. A number that came and comes
-   again is a duplicate; one that was told and comes is late, and is told as that.
-3. The state is bounded: `MOST_RANGES` gaps that are waited for, and as many that were told. A partition that is
-   ahead of another leaves more gaps than that (every second number, say): then neighbours that were seen at once
-   become one, which knows how many of its numbers are missing and not which. Nothing is told before its grace for
-   want of room. Of what was told the oldest is forgotten (a number of it that comes then counts as a duplicate).
-4. What is told once is not told again, unless the state was lost.
-5. Numbers run over all topics of a producer. Of one whose mark tells of topics that are not watched no gap is told,
-   for its numbers may be there; duplicates are. The audit topic is everybody's: a mark of a producer of topics that
-   are not watched begins no state.
-6. A watch that begins in the midst of a producer's numbers cannot know which of them came before it: gaps that are
-   seen within its first grace are dropped, unless number 0 was seen.
+1. Numbers may arrive in any order within `grace_ms`, because partitions do; a gap is reported only when it is that
+   old.
+2. Every number from the first one on is in one of three groups: arrived, missing, reported. A number that arrived
+   and arrives again is a duplicate. One that was reported and arrives is late, and is reported as late.
+3. The state is bounded: `MOST_RANGES` gaps that are waited for, and as many reported ones. A partition that is far
+   ahead of another leaves more gaps than that (e.g. every second number). Then neighbours that were seen at the
+   same time are merged into one gap, which knows how many of its numbers are missing but not which. Nothing is
+   reported before its grace period for lack of room. Of the reported numbers the oldest are forgotten; one that
+   then arrives counts as a duplicate.
+4. An alert is not repeated, unless the state was lost.
+5. Numbers run over all topics of a producer. If a mark names topics that are not watched, no gaps are reported,
+   because the numbers may be there; duplicates are. The audit topic is shared: a mark of a producer of topics that
+   are not watched creates no state.
+6. A watch that begins amid a producer's numbers cannot know which of them arrived before it: gaps within its first
+   grace period are dropped, unless number 0 was seen.
 """
 
 from __future__ import annotations
@@ -44,27 +46,27 @@ MOST_RANGES = 1000
 
 
 class Kind(StrEnum):
-    """What an alert is about."""
+    """The kind of an alert."""
 
     GAP = "gap"
-    """Numbers that did not come within the grace."""
+    """Numbers that did not arrive within the grace period."""
     LATE = "late"
-    """Numbers that were told as a gap, and came."""
+    """Numbers that were reported as a gap, and arrived."""
     DUPLICATE = "duplicate"
-    """Numbers that came again."""
+    """Numbers that arrived again."""
     SILENT = "silent"
-    """Nothing came for as long as a producer may be silent, and it has not said that it ends: the last number."""
+    """A producer was silent for too long without a closing mark; with its last number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One thing to tell.
+    """One alert.
 
     Attributes:
-        kind: What it is about.
-        first: The first number concerned.
-        last: The last one.
-        some: How many of these are concerned, where it is not known which; None: all are.
+        kind: Its kind.
+        first: The first number.
+        last: The last number.
+        some: How many of these are affected, if it is unknown which; None: all are.
     """
 
     kind: Kind
@@ -74,19 +76,19 @@ class Alert:
 
     @property
     def numbers(self) -> int:
-        """How many numbers are concerned."""
+        """The number of affected numbers."""
         return self.last - self.first + 1 if self.some is None else self.some
 
 
 @dataclass(slots=True)
 class Gap:
-    """Numbers that are waited for.
+    """Missing numbers that are waited for.
 
     Attributes:
         first: The first one.
         last: The last one.
-        since: Since when.
-        missing: How many between them are: all, or which of them is not known.
+        since: When the gap was noticed.
+        missing: How many of them are missing: all, or an unknown subset.
     """
 
     first: int
@@ -105,9 +107,9 @@ class Patience:
     """How long to wait.
 
     Attributes:
-        grace_ms: For a number that later ones have overtaken; above `delivery.timeout.ms`, within which a retry may
-            still bring it.
-        silence_ms: For a word of a producer that has not ended; then its state is dropped.
+        grace_ms: The wait for a number that later ones have overtaken; above `delivery.timeout.ms`, within which a
+            retry may still deliver it.
+        silence_ms: The wait for a sign of a producer that has not ended; then its state is dropped.
     """
 
     grace_ms: int = 150_000
@@ -119,14 +121,14 @@ class Watch:
     """The state of one producer.
 
     Attributes:
-        base: Numbers below are from before the watch.
-        top: One beyond the highest number that came, or that a mark told of.
-        seen_at: When something came last.
-        settles_at: Until then it may yet see numbers that are older than `base`, unless that is 0.
-        gaps: What is waited for, by number.
-        told: Numbers that were told as missing.
-        is_closed: Whether the producer has said that it ends.
-        is_partial: Whether it has said that it sends to topics, too, that are not watched.
+        base: Lower numbers are from before the watch.
+        top: One beyond the highest number that arrived, or that a mark covered.
+        seen_at: When something arrived last.
+        settles_at: Until then it may still see numbers lower than `base`, unless that is 0.
+        gaps: The missing numbers that are waited for, in order.
+        told: Numbers that were reported as missing.
+        is_closed: Whether the producer has a closing mark.
+        is_partial: Whether it also sends to topics that are not watched.
     """
 
     base: int
@@ -140,11 +142,11 @@ class Watch:
 
     @classmethod
     def begin(cls, first: int, now: int, grace_ms: int = 0) -> Self:
-        """Begin with this number as the first; where that is not 0, within a grace it is seen what is older."""
+        """Begin with this number; if it is not 0, lower numbers are accepted within the grace period."""
         return cls(first, first, now, now + grace_ms)
 
     def take(self, came: Iterable[Range], now: int) -> list[Alert]:
-        """Take ranges of numbers, one for each time that they came; in any order, they may overlap."""
+        """Add ranges of numbers, once for each arrival; in any order, and possibly overlapping."""
         self.seen_at = now
         once, again = _parted(came)
         if once and once[0][0] < self.base and now < self.settles_at:
@@ -167,13 +169,13 @@ class Watch:
     def promise(
         self, end: int, failed: Ranges, now: int, *, is_closing: bool, is_elsewhere: bool = False
     ) -> list[Alert]:
-        """Take a mark: all numbers below `end` were given out, and those that failed need not come.
+        """Add a mark: all numbers below `end` were assigned, and the failed ones need not arrive.
 
         Args:
             end: The mark's `next`.
             failed: Its `failed`.
             now: The time.
-            is_closing: Whether no number will come after these.
+            is_closing: Whether no more numbers follow.
             is_elsewhere: Whether some of them are in topics that are not watched.
         """
         self.seen_at = now
@@ -186,7 +188,7 @@ class Watch:
         return self._bound()
 
     def look(self, now: int, patience: Patience) -> list[Alert]:
-        """What has become worth a word by the time alone."""
+        """Return the alerts that are due by time alone."""
         if self.base and now >= self.settles_at:
             early = [gap for gap in self.gaps if gap.since < self.settles_at]
             if early:
@@ -200,16 +202,16 @@ class Watch:
         return alerts
 
     def is_over(self, now: int, patience: Patience) -> bool:
-        """Whether its state can be dropped: nothing came for so long that nothing is expected."""
+        """Return whether its state can be dropped, because nothing has arrived for so long."""
         return self.seen_at + patience.silence_ms <= now and not self.gaps
 
     def wakes_at(self, patience: Patience) -> int:
-        """When to look again."""
+        """Return when to check again."""
         ends = [gap.since + patience.grace_ms for gap in self.gaps]
         return min([*ends, self.seen_at + patience.silence_ms])
 
     def rest(self) -> None:
-        """Forget all but how far the producer came."""
+        """Forget everything but the producer's progress."""
         self.base, self.gaps, self.told = self.top, [], NOTHING
 
     def _reach(self, number: int, now: int) -> None:
@@ -218,10 +220,10 @@ class Watch:
             self.top = number
 
     def _fill(self, came: Ranges) -> None:
-        """Take these numbers off what is waited for."""
+        """Remove these numbers from the gaps."""
         left: list[Gap] = []
         for gap in self.gaps:
-            # Only those that touch it: each gap with all of them would be a product of two large numbers.
+            # Only the ones that touch it: comparing each gap with all would be a product of two large numbers.
             begin = bisect_left(came, gap.first, key=lambda found: found[1])
             end = bisect_right(came, gap.last, key=lambda found: found[0])
             touching = came[begin:end]
@@ -239,7 +241,7 @@ class Watch:
         if gaps and self.is_partial:
             self.base = max(self.base, gaps[-1].last + 1)
             return []
-        # The oldest are forgotten.
+        # The oldest ones are forgotten.
         self.told = union(self.told, ((gap.first, gap.last) for gap in gaps))[-MOST_RANGES:]
         return [Alert(Kind.GAP, gap.first, gap.last, None if gap.is_exact else gap.missing) for gap in gaps]
 
@@ -247,7 +249,7 @@ class Watch:
         while len(self.gaps) > MOST_RANGES:
             fewer = _paired(self.gaps)
             if len(fewer) == len(self.gaps):
-                # Each was seen at another time: the first of so many is nearly due.
+                # Each was seen at another time, so the first of so many is nearly due.
                 beyond = len(self.gaps) - MOST_RANGES
                 first, self.gaps = self.gaps[:beyond], self.gaps[beyond:]
                 return self._tell(first)
@@ -255,13 +257,13 @@ class Watch:
         return []
 
     def to_json(self) -> str:
-        """As the state store keeps it."""
+        """Return the state as stored in the state store."""
         found = {**asdict(self), "gaps": [astuple(gap) for gap in self.gaps]}
         return json.dumps(found, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What was kept."""
+        """Return the stored state."""
         found = json.loads(text)
         found["gaps"] = [Gap(*gap) for gap in found["gaps"]]
         found["told"] = tuple((first, last) for first, last in found["told"])
@@ -269,7 +271,7 @@ class Watch:
 
 
 def _paired(gaps: list[Gap]) -> list[Gap]:
-    """Two neighbours of the same time as one."""
+    """Merge pairs of neighbours that were seen at the same time."""
     out: list[Gap] = []
     is_single = True
     for gap in gaps:
@@ -284,7 +286,7 @@ def _paired(gaps: list[Gap]) -> list[Gap]:
 
 
 def _parted(came: Iterable[Range]) -> tuple[Ranges, list[Range]]:
-    """The numbers that came, and those that came again, once for each time."""
+    """Split arrivals into the numbers, and those that arrived again, once for each time."""
     again: list[Range] = []
     every = sorted(came)
     end = -1

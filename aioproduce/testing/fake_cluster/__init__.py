@@ -1,28 +1,28 @@
-"""A Kafka cluster in memory: a broker model without I/O, and a TCP front for it.
+"""A Kafka cluster in memory: a broker model without I/O, and a TCP server for it.
 
-| module | what lives there |
+| module | contents |
 |---|---|
-| `cluster` | `FakeCluster`, what users see |
-| `server` | listeners and sockets on asyncio; the only module that knows a loop or a clock |
-| `model` | connections, requests in order, faults applied: facts in, effects out |
-| `outgoing` | answers on their way out, and the ends of connections |
-| `connections` | what a broker knows of a connection; the log of requests |
-| `state` `partition` | brokers, topics, elections, ids: what all brokers share; leader and replicas |
-| `replicator` | followers, the ISR and the high watermark in time |
-| `views` | what brokers say in Metadata where that is not the truth |
-| `apis` | all that is answered, and how its handlers are put together |
+| `cluster` | `FakeCluster`, the public class |
+| `server` | listeners and sockets on asyncio; the only module with a loop or a clock |
+| `model` | connections, requests in order, faults: events in, effects out |
+| `outgoing` | outgoing answers, and the ends of connections |
+| `connections` | the broker's view of a connection; the log of requests |
+| `state` `partition` | brokers, topics, elections, ids: the shared state; leader and replicas |
+| `replicator` | followers, the ISR and the high watermark over time |
+| `views` | outdated views that brokers report in Metadata |
+| `apis` | all supported APIs, and the assembly of their handlers |
 | `produce` `fetch` `cluster_apis` `groups` `offset_apis` | the APIs |
 | `log` `producer_state` `record_batch` `codecs` | a partition's log, idempotence, the batch format |
 | `transaction_apis` `transaction_admin` | the APIs of transactions, for producers and for operators |
-| `transaction_coordinator` `transaction_states` `coordinator_places` | who decides what, by a table, and where |
-| `verification` | what a partition's leader asks the coordinator before it appends |
-| `markers` `control_batch` | the ends of transactions, on their way and as bytes |
-| `transaction_log` `pending_offsets` | what of a log, and of groups' offsets, is decided |
-| `faults` | scripted misbehaviour |
-| `security` | TLS and SASL: what users ask for, and what their clients need |
+| `transaction_coordinator` `transaction_states` `coordinator_places` | the coordinators: their states and brokers |
+| `verification` | a leader's question to the coordinator before it appends |
+| `markers` `control_batch` | the ends of transactions: their delivery, and as bytes |
+| `transaction_log` `pending_offsets` | which parts of a log, and of groups' offsets, are decided |
+| `faults` | scripted faults |
+| `security` | TLS and SASL: the users' settings, and those of their clients |
 | `secured` `tls_server` `certificates` | encryption, between the model and its connections |
-| `sasl_server` `sasl_mechanisms` | logins: which requests are served when, and who is let in |
-| `encoding` | answers, by writers compiled from kio's descriptions |
+| `sasl_server` `sasl_mechanisms` | logins: which requests are served when, and who is accepted |
+| `encoding` | encodes answers, with writers compiled from kio's descriptions |
 
-Requests are read with `aioproduce.wire.reader`; kio's decoder never sees bytes from the network.
+`aioproduce.wire.reader` reads requests; kio's decoder never reads bytes from the network.
 """

@@ -1,6 +1,6 @@
-"""All that brokers answer: which handler has which API, and how the handlers are put together.
+"""All supported APIs: the handler of each, and the assembly of the handlers.
 
-Made by `model`, which knows connections and time; nothing here knows either.
+Created by `model`, which handles connections and time; nothing here does.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
 
 @final
 class BrokerApis:
-    """The handlers of all APIs but those of logins.
+    """The handlers of all APIs except logins.
 
     Args:
         state: The cluster.
-        faults: Scripted codes, and who is stalled.
+        faults: Scripted codes, and stalled brokers.
         timers: The model's.
         wall_ms: `now` -> milliseconds since the epoch.
         answer: Answers a request that has waited.
-        described: Called when what Metadata tells has changed.
-        plan: Plans an action for now, for calls that come without a time.
+        described: Called when the content of Metadata has changed.
+        plan: Schedules an action for now, for calls without a time.
 
     Attributes:
-        versions: What each broker advertises and takes.
-        telemetry: What clients pushed.
+        versions: The versions that each broker advertises and accepts.
+        telemetry: The metrics that clients pushed.
         groups: Consumer groups.
-        offsets: What these have committed.
+        offsets: Their committed offsets.
         transactions: Transactional ids.
-        views: What brokers believe.
+        views: The brokers' views of the cluster.
         replicator: Followers.
     """
 
@@ -148,11 +148,11 @@ class BrokerApis:
         }
 
     def partition_changed(self, partition: PartitionState) -> None:
-        """A partition has another leader, ISR or end: what waits for it is decided at once, and answered later."""
+        """Handle a change of a partition's leader, ISR or end: decide waiting requests now, answer later."""
         self._produce.settle(partition)
 
     def changed_partition(self, partition: PartitionState, now: float) -> None:
-        """Later: followers, answers and markers follow from that."""
+        """Handle the consequences of such a change for followers, answers and markers."""
         if partition.tracked is not None:
             self.replicator.partition_changed(partition, now)
             self._produce.answer_settled(partition, now)
@@ -164,13 +164,13 @@ class BrokerApis:
         return self._markers.is_busy
 
     def brokers_changed(self, now: float) -> None:
-        """A broker stopped or started."""
+        """Handle that a broker stopped or started."""
         self.replicator.faults_changed(now)
         self.transactions.places.brokers_changed()
         self.transactions.look_again(now)
 
     def faults_changed(self, now: float) -> None:
-        """Somebody was stalled or paused, or is no longer."""
+        """Handle that a broker was stalled, paused or resumed."""
         self.replicator.faults_changed(now)
         self.transactions.look_again(now)
 
@@ -178,7 +178,7 @@ class BrokerApis:
         return self._faults.take_top_level_code(exchange.api_key, exchange.broker_id)
 
     def _committed(self, partition: PartitionState, now: float) -> None:
-        """There is more to read, or a waiting request has something to know."""
+        """Handle that there is more to read, or news for a waiting request."""
         if self._produce.settle(partition):
             self._produce.answer_settled(partition, now)
         if self._markers.is_busy:

@@ -1,7 +1,7 @@
-"""Certificates for a cluster that lives as long as a test: made by `cryptography`, never written to disk here.
+"""Certificates for a cluster in a test, created with `cryptography` and never written to disk here.
 
-Made by `FakeCluster` where its listeners speak TLS. A root signs an intermediate authority, which signs brokers and
-clients: clients trust the root alone, so that a chain which is not sent whole is noticed.
+Created by `FakeCluster` if its listeners use TLS. A root signs an intermediate authority, which signs brokers and
+clients. Clients trust only the root, so an incomplete chain is detected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CERTIFICATE_KINDS: Final = (
     "self-signed",
     "unknown authority",
 )
-"""What a broker may show: five of the six are refused by a client that looks."""
+"""The kinds of a broker's certificate: a client that checks refuses five of the six."""
 
 _DAY: Final = timedelta(days=1)
 _NAMES: Final = ("localhost", "127.0.0.1", "::1")
@@ -35,7 +35,7 @@ _WRONG_NAMES: Final = ("kafka.invalid",)
 
 
 class Identity(NamedTuple):
-    """Who somebody is, in PEM.
+    """A certificate chain and its key, in PEM.
 
     Attributes:
         chain: The certificate, and those of the authorities between it and the root.
@@ -54,13 +54,13 @@ class _Signer(NamedTuple):
 @final
 @dataclass(slots=True, repr=False)
 class Authority:
-    """Whom clients trust, and what it has signed.
+    """The authority that clients trust, and its certificates.
 
     Args:
-        host: Where brokers listen, besides `localhost` and its addresses.
+        host: The brokers' host, in addition to `localhost` and its addresses.
 
     Raises:
-        MissingExtraError: `cryptography` is not installed.
+        MissingExtraError: If `cryptography` is not installed.
     """
 
     _host: str
@@ -75,11 +75,11 @@ class Authority:
 
     @property
     def ca(self) -> str:
-        """The root's certificate, in PEM: what clients are to trust."""
+        """The root's certificate in PEM, for clients to trust."""
         return _pem(self._root.certificate)
 
     def broker(self, kind: str = "valid") -> Identity:
-        """What a broker shows.
+        """Return a broker's certificate.
 
         Args:
             kind: One of `CERTIFICATE_KINDS`.
@@ -95,7 +95,7 @@ class Authority:
         return self._identity(made, is_signed_here=signer is self._intermediate)
 
     def client(self, name: str = "client") -> Identity:
-        """What a client shows: principal `CN=name`."""
+        """Return a client's certificate: principal `CN=name`."""
         return self._identity(_make(name, self._intermediate), is_signed_here=True)
 
     def _identity(self, made: _Signer, *, is_signed_here: bool) -> Identity:
@@ -126,7 +126,7 @@ def _make(
     is_authority: bool = False,
     begins_in: timedelta = -_DAY,
 ) -> _Signer:
-    """A key and a certificate for 90 days, signed by `signer`, or by itself."""
+    """Create a key and a certificate for 90 days, signed by `signer`, or by itself."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec

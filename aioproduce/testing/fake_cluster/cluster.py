@@ -1,6 +1,6 @@
-"""`FakeCluster`: the whole thing, for tests and development.
+"""`FakeCluster`: the complete cluster, for tests and development.
 
-Users import it from `aioproduce.testing`. It owns the model and its TCP front.
+Users import it from `aioproduce.testing`. It owns the model and its TCP server.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class FakeRecord(NamedTuple):
 
 
 class FakeTransaction(NamedTuple):
-    """One transactional id, as its coordinator in a `FakeCluster` knows it.
+    """One transactional id, as reported by its coordinator in a `FakeCluster`.
 
     Attributes:
         state: Kafka's name: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort.
@@ -93,7 +93,7 @@ IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 def _of_the_state(
     method: Callable[Concatenate[ClusterState, P], R],
 ) -> Callable[Concatenate[FakeCluster, P], R]:
-    """The method of the cluster's state."""
+    """Return a method that calls the one of the cluster's state."""
 
     def call(cluster: FakeCluster, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return method(cluster._state, *args, **kwargs)
@@ -103,44 +103,44 @@ def _of_the_state(
 
 @final
 class FakeCluster:
-    """A Kafka cluster in memory, on loopback sockets, for development and tests. Never for data that matters.
+    """A Kafka cluster in memory, on loopback sockets, for development and tests, not for data that matters.
 
-    Real clients talk to it: this producer, aiokafka, librdkafka, Kafka's own console tools. It checks what a real
-    broker checks (checksums, record counts, sizes, sequences and epochs of idempotent producers, leadership), and
-    it misbehaves on demand (`faults`).
+    Real clients can use it: this producer, aiokafka, librdkafka, Kafka's own console tools. It checks everything
+    that a real broker checks (checksums, record counts, sizes, sequences and epochs of idempotent producers,
+    leadership), and can simulate faults (`faults`).
 
-    Replicas have everything at once, so that `acks=all` equals `acks=1`, unless `replication` is given: then
-    followers lag, leave and join the ISR, and an unclean election loses records. A leader that stops is followed by
-    another one at once.
+    By default all replicas have everything at once, so that `acks=all` equals `acks=1`. With `replication`,
+    followers lag, leave and join the ISR, and an unclean election loses records. If a leader stops, another one
+    takes over at once.
 
     Transactions are those of Kafka 4.3.1, with `transaction.version` 1 and 2 (KIP-890): coordinators, markers,
-    time-outs, offsets of groups. Each broker coordinates a share of the transactional ids.
+    timeouts, offsets of groups. Each broker coordinates a share of the transactional ids.
 
-    Not modelled: disk (all is lost at the end), two-phase commit (KIP-939), authorization by user, compaction,
-    static group membership, and the protocol of KIP-848. Offsets and times of a run depend on the clients;
-    everything else is deterministic.
+    Not modelled: disk (everything is lost at the end), two-phase commit (KIP-939), authorization by user,
+    compaction, static group membership, and the protocol of KIP-848. Offsets and times of a run depend on the
+    clients; everything else is deterministic.
 
     Args:
-        brokers: How many, with ids from 0.
+        brokers: The number of brokers, with ids from 0.
         host: The loopback address to listen on.
         ports: One port per broker, in order of id; free ones by default.
         topics: Name -> number of partitions, created at the start.
-        auto_create_topics: Whether asking for an unknown topic creates it (`default_partitions`).
-        default_partitions: For topics created without a number.
-        replication_factor: At most this many brokers hold a partition; only leadership depends on it.
-        log_append_time_topics: Of `topics`, those with `message.timestamp.type=LogAppendTime`.
-        topic_config: The configuration of topics that are created without one.
+        auto_create_topics: Whether a request for an unknown topic creates it (`default_partitions`).
+        default_partitions: The number of partitions of topics created without a number.
+        replication_factor: At most this many brokers have a partition; only leadership depends on it.
+        log_append_time_topics: Those of `topics` with `message.timestamp.type=LogAppendTime`.
+        topic_config: The default configuration of topics.
         announce_created_topics_late: Answer LEADER_NOT_AVAILABLE to the request that creates a topic.
-        security: What clients must speak (TLS) and show (SASL): a `FakeSecurity`, the name of a protocol
-            (`"SASL_SSL"`), or the arguments of `FakeSecurity` as a mapping. By default nothing. TLS needs the extra
+        security: The required encryption (TLS) and login (SASL): a `FakeSecurity`, the name of a protocol
+            (`"SASL_SSL"`), or the arguments of `FakeSecurity` as a mapping. By default none. TLS needs the extra
             `tls`.
-        replication: How followers follow; by default every replica has everything at once. `faults` pauses them.
+        replication: How followers replicate; by default every replica has everything at once. `faults` pauses them.
         transaction_version: The finalized level of the feature `transaction.version`.
-        transaction_config: How transaction coordinators behave: time-outs, delays.
+        transaction_config: The settings of transaction coordinators: timeouts, delays.
 
     Attributes:
-        faults: Scripted misbehaviour.
-        requests: What the brokers were asked, and when (in the event loop's clock).
+        faults: Scripted faults.
+        requests: The requests that the brokers received, and when (on the event loop's clock).
         ports: Broker id -> port.
 
     Example:
@@ -172,7 +172,7 @@ class FakeCluster:
         transaction_config: TransactionConfig | None = None,
     ) -> None:
         if brokers < 1:
-            raise ValueError("a cluster has at least one broker")
+            raise ValueError("a cluster needs at least one broker")
         if ports and len(ports) != brokers:
             raise ValueError(f"{brokers} brokers need {brokers} ports, not {len(ports)}")
         self._host = host
@@ -188,8 +188,8 @@ class FakeCluster:
             transaction_version=transaction_version,
             transactions=transaction_config,
         )
-        # loop.time() is time.monotonic() under asyncio and a clock of the same rate under uvloop: `start()`
-        # sets the difference to the wall clock.
+        # loop.time() is time.monotonic() under asyncio and a clock of the same rate under uvloop; `start()`
+        # computes the difference to the wall clock.
         self._model = ClusterModel(self._state, epoch_ms=0)
         self.faults: Faults = self._model.faults
         self.requests: RequestLog = self._model.requests
@@ -204,12 +204,12 @@ class FakeCluster:
             if name in log_append_time_topics:
                 self.configure_topic(name, is_log_append_time=True)
 
-    # Life
+    # Lifetime
 
     async def start(self) -> None:
-        """Open the listeners. `async with` does it."""
+        """Open the listeners. `async with` calls it."""
         if self._server is not None:
-            raise RuntimeError("the cluster is started already")
+            raise RuntimeError("the cluster is already started")
         loop = asyncio.get_running_loop()
         self._model.epoch_ms = int((time.time() - loop.time()) * 1000)
         self._server = ClusterServer(self._model, self._host, self.ports)
@@ -222,10 +222,10 @@ class FakeCluster:
             raise
 
     async def close(self) -> None:
-        """Close every socket; the records can still be looked at. A second call does nothing.
+        """Close every socket; the records stay readable. A second call does nothing.
 
         Raises:
-            Exception: What went wrong inside the model (a bug of it), if anything did.
+            Exception: If there was an error inside the model, which is a bug.
         """
         server, self._server = self._server, None
         if server is not None:
@@ -240,7 +240,7 @@ class FakeCluster:
     ) -> None:
         await self.close()
 
-    # Where it is
+    # Addresses
 
     @property
     def bootstrap_servers(self) -> str:
@@ -248,11 +248,11 @@ class FakeCluster:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return ",".join(f"{host}:{self.ports[broker_id]}" for broker_id in self._state.brokers)
 
-    # How it is secured
+    # Security
 
     @property
     def security(self) -> FakeSecurity | None:
-        """What it asks of clients; `None`: nothing."""
+        """What it requires of clients; `None`: nothing."""
         return None if self._security is None else self._security.security
 
     @property
@@ -260,7 +260,7 @@ class FakeCluster:
         """The certificate of the authority that clients trust, in PEM.
 
         Raises:
-            ValueError: The cluster does not speak TLS.
+            ValueError: If the cluster does not use TLS.
         """
         return self._require_security().ca
 
@@ -271,57 +271,57 @@ class FakeCluster:
         *,
         directory: str | PathLike[str] | None = None,
     ) -> dict[str, str]:
-        """What a client needs to be let in, under Kafka's keys; nothing if the cluster is not secured.
+        """Return a client's settings, with Kafka's keys; empty if the cluster is not secured.
 
         Args:
-            user: Of those with a password; the first by default.
-            mechanism: Of those that are enabled; the first by default.
-            directory: Write certificates and keys there, `ca.pem` and `client.pem`, and give their locations; by
+            user: One of the users with a password; the first by default.
+            mechanism: One of the enabled mechanisms; the first by default.
+            directory: Write certificates and keys there, `ca.pem` and `client.pem`, and return their locations; by
                 default they are in the settings themselves.
 
         Raises:
-            KeyError: There is no such user.
+            KeyError: If there is no such user.
         """
         return {} if self._security is None else self._security.client_settings(user, mechanism, directory)
 
     def client_context(self) -> SSLContext:
-        """For a client that takes a context, aiokafka say: it trusts the cluster, and shows a certificate if asked.
+        """Return a context for clients such as aiokafka; it trusts the cluster, and has a certificate if required.
 
         Raises:
-            ValueError: The cluster does not speak TLS.
+            ValueError: If the cluster does not use TLS.
         """
         return self._require_security().client_context()
 
     def client_identity(self, name: str = "client") -> Identity:
-        """A certificate chain and a key for a client, in PEM; the authority of the cluster has signed it.
+        """Return a certificate chain and a key for a client, in PEM, signed by the cluster's authority.
 
         Raises:
-            ValueError: The cluster does not speak TLS.
+            ValueError: If the cluster does not use TLS.
         """
         return self._require_security().client_identity(name)
 
     def set_password(self, user: str, password: str) -> None:
-        """Change a password, or add a user: logins from now on are judged by it, sessions go on."""
+        """Change a password, or add a user: it applies to logins from now on; sessions continue."""
         self._require_security().users.set(user, password)
 
     def remove_user(self, user: str) -> None:
-        """Let a user log in no more; sessions go on."""
+        """Refuse further logins of a user; sessions continue."""
         self._require_security().users.remove(user)
 
     def set_certificate(self, kind: str) -> None:
-        """Have brokers show another certificate from the next connection on: see `FakeTls`."""
+        """Let brokers use another certificate from the next connection on: see `FakeTls`."""
         self._require_security().set_certificate(kind)
 
-    # What happened
+    # Events
 
     @property
     def connections(self) -> list[BrokerSideConnection]:
-        """The connections that are open, oldest first."""
+        """The open connections, oldest first."""
         return self._model.connections
 
     @property
     def connections_opened(self) -> int:
-        """How many connections there ever were."""
+        """The total number of connections."""
         return self._model.connections_opened
 
     @property
@@ -336,18 +336,18 @@ class FakeCluster:
         *,
         isolation: IsolationLevel = "read_uncommitted",
     ) -> list[FakeRecord]:
-        """Every record of a topic, or of one partition of it: by partition, then by offset.
+        """Return every record of a topic, or of one partition of it: by partition, then by offset.
 
         Args:
             topic: The topic.
             partition: One partition; all by default.
-            isolation: `"read_committed"`: what a consumer with this `isolation.level` is given. Records of aborted
-                transactions are left out, and so is everything from the first open transaction of a partition on.
+            isolation: `"read_committed"` returns what a consumer with this `isolation.level` gets: no records of
+                aborted transactions, and nothing from the first open transaction of a partition on.
 
         Raises:
-            ValueError: There is no such isolation level.
-            KeyError: There is no such topic or partition.
-            RefusedError: A batch that passed the checks on append holds malformed records.
+            ValueError: If there is no such isolation level.
+            KeyError: If there is no such topic or partition.
+            RefusedError: If a batch that passed the checks on append has malformed records.
         """
         if partition is None:
             states = self._state.topics[topic].partitions
@@ -362,16 +362,16 @@ class FakeCluster:
         ]
 
     def log(self, topic: str, partition: int = 0) -> list[StoredBatch]:
-        """The batches of one partition, with producer id, epoch and sequence."""
+        """Return the batches of one partition, with producer id, epoch and sequence."""
         return list(self._state.require_partition(topic, partition).log.batches)
 
     def last_stable_offset(self, topic: str, partition: int) -> int:
-        """Where consumers with `isolation.level=read_committed` stop to read."""
+        """Return where consumers with `isolation.level=read_committed` stop reading."""
         return self._state.require_partition(topic, partition).last_stable_offset
 
     @property
     def transactions(self) -> list[FakeTransaction]:
-        """Every transactional id that is known, in order of its first InitProducerId."""
+        """Every known transactional id, in order of its first InitProducerId."""
         model = self._model
         return [
             FakeTransaction(
@@ -394,19 +394,19 @@ class FakeCluster:
         return [each for each in self.transactions if each.is_open]
 
     def transaction_coordinator(self, transactional_id: str) -> int:
-        """The id of the broker that coordinates a transactional id, or -1."""
+        """Return the id of the broker that coordinates a transactional id, or -1."""
         return self._model.transactions.coordinator(transactional_id)
 
     def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
-        """The offset that a consumer group has committed; `None` if it has not, or in an open transaction only."""
+        """Return a consumer group's committed offset; `None` if there is none outside open transactions."""
         found = self._model.offsets.committed.get(group, {}).get((topic, partition))
         return None if found is None else found.offset
 
     def leader(self, topic: str, partition: int) -> int:
-        """The id of the broker that leads the partition, or -1."""
+        """Return the id of the broker that leads the partition, or -1."""
         return self._state.require_partition(topic, partition).leader_id
 
-    # What happens to the cluster
+    # Changes of the cluster
 
     create_topic: Final = _of_the_state(ClusterState.create_topic)
     delete_topic: Final = _of_the_state(ClusterState.delete_topic)
@@ -421,12 +421,12 @@ class FakeCluster:
     truncate: Final = _of_the_state(ClusterState.truncate)
 
     def move_transaction_coordinator(self, transactional_id: str, to_broker: int) -> None:
-        """Make a running broker the coordinator of an id, and of all that share its partition of Kafka's topic.
+        """Make a running broker the coordinator of an id, and of all ids in the same partition of Kafka's topic.
 
-        It loads for `TransactionConfig.load_time` seconds. What the last one had decided it carries out.
+        It loads for `TransactionConfig.load_time` seconds, and carries out its predecessor's decisions.
 
         Raises:
-            ValueError: The broker does not run.
+            ValueError: If the broker is not running.
         """
         self._model.transactions.move(transactional_id, to_broker)
 
@@ -443,18 +443,18 @@ class FakeCluster:
         self._state.configure_topic(name, **changes)
 
     def elect_unclean(self, topic: str, partition: int, broker: int | None = None) -> int:
-        """Make a running replica the leader, in sync or not: what it does not have is lost; who leads now.
+        """Make a running replica the leader, in sync or not; records that it lacks are lost. Return the leader.
 
-        Without `broker` the first other replica that runs. Without `replication` nothing is lost.
+        Without `broker`, it is the first other running replica. Without `replication`, nothing is lost.
         """
         return self._state.elect_unclean(topic, partition, broker)
 
     def isr(self, topic: str, partition: int) -> tuple[int, ...]:
-        """The replicas that are in sync."""
+        """Return the in-sync replicas."""
         return self._state.isr(self._state.require_partition(topic, partition))
 
     def high_watermark(self, topic: str, partition: int) -> int:
-        """Where consumers stop to read: everything before it is on every replica in sync."""
+        """Return where consumers stop reading: every in-sync replica has everything before it."""
         return self._state.require_partition(topic, partition).high_watermark
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
@@ -468,10 +468,10 @@ class FakeCluster:
     def set_api_versions(
         self, versions: Mapping[int, tuple[int, int] | None], broker: int | None = None
     ) -> None:
-        """Change what brokers advertise and take, from the next request on; `None` removes an API.
+        """Change which versions brokers advertise and accept, from the next request on; `None` removes an API.
 
-        `{ApiKey.API_VERSIONS: (0, 2)}` refuses v3 with UNSUPPORTED_VERSION in a v0 body; `{ApiKey.PRODUCE: (0, 2)}`
-        plays a broker before Kafka 0.11 (it only advertises so: no such Produce request is understood).
+        `{ApiKey.API_VERSIONS: (0, 2)}` refuses v3 with UNSUPPORTED_VERSION in a v0 body. `{ApiKey.PRODUCE: (0, 2)}`
+        simulates a broker before Kafka 0.11 (it is only advertised: no such Produce request is understood).
         """
         self._model.set_api_versions(versions, broker)
 
@@ -484,16 +484,16 @@ class FakeCluster:
         codecs: Sequence[str] = ("zstd", "lz4", "gzip", "snappy"),
         max_bytes: int = 1024 * 1024,
     ) -> None:
-        """Offer client telemetry (KIP-714) from the next connection on, and ask clients for these metrics.
+        """Offer client telemetry (KIP-714) from the next connection on, and request these metrics of clients.
 
-        Without a call the brokers are as Kafka's are without a plugin for it: clients are asked for nothing.
+        Without this call the brokers behave like Kafka's without a telemetry plugin: they request nothing.
 
         Args:
-            prefixes: What their names begin with, e.g. `("org.apache.kafka.producer.",)`; `("*",)` is all.
-            interval: Seconds from push to push.
-            is_delta: Whether totals shall count from push to push.
-            codecs: What a push may be compressed with, the favourite first.
-            max_bytes: Of a push, as compressed.
+            prefixes: Prefixes of the metrics' names, e.g. `("org.apache.kafka.producer.",)`; `("*",)` means all.
+            interval: Seconds between pushes.
+            is_delta: Whether totals count from push to push.
+            codecs: The allowed codecs of a push, the preferred one first.
+            max_bytes: The maximum size of a compressed push.
         """
         self._model.telemetry.subscribe(
             prefixes, interval, is_delta=is_delta, codecs=codecs, max_bytes=max_bytes
@@ -506,17 +506,17 @@ class FakeCluster:
         return self._model.telemetry.pushes
 
     def limit_produce(self, bytes_per_second: float | None) -> None:
-        """A quota for every connection: who sends more is told `throttle_time_ms` and not read meanwhile (KIP-219).
+        """Set a quota for every connection: beyond it, clients get `throttle_time_ms` and are not read (KIP-219).
 
-        `None`, as at the start, is no limit.
+        `None`, the default, means no limit.
         """
         self._model.produce_quota = bytes_per_second
 
     def delay_metadata(self, seconds: float) -> None:
-        """Let brokers tell of a change (leaders, topics, brokers) so many seconds later; 0, the default, at once.
+        """Delay when brokers report changes (leaders, topics, brokers), in seconds; by default 0.
 
-        They accept and refuse by the truth meanwhile. One broker alone is stopped in its knowledge by
-        `faults.freeze_metadata`.
+        Meanwhile they accept and refuse by the actual state. `faults.freeze_metadata` freezes the knowledge of one
+        broker.
         """
         self._model.metadata_delay = seconds
 
@@ -525,7 +525,7 @@ class FakeCluster:
         self._state.advertise(broker, host, port)
 
     async def stop_broker(self, broker: int) -> None:
-        """End a broker as SIGKILL does: connections reset, port closed; others lead its partitions at once."""
+        """Stop a broker like SIGKILL: connections reset, port closed; others lead its partitions at once."""
         server = self._require_server()
         await server.stop_listening(broker)
         server.feed(lambda now: self._model.broker_stopped(broker, now))
@@ -548,9 +548,9 @@ class FakeCluster:
 
 
 def _batches(state: PartitionState, isolation: IsolationLevel) -> Iterable[StoredBatch]:
-    """The batches of a partition that readers with this isolation level are given."""
+    """Return the batches of a partition that readers with this isolation level get."""
     if isolation == "read_uncommitted":
         return state.log.batches
     if isolation == "read_committed":
         return state.log.committed_batches(state.high_watermark)
-    raise ValueError(f"isolation is read_uncommitted or read_committed, not {isolation!r}")
+    raise ValueError(f"isolation must be read_uncommitted or read_committed, not {isolation!r}")

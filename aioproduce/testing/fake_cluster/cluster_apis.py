@@ -1,6 +1,6 @@
 """ApiVersions, Metadata, CreateTopics and DeleteTopics.
 
-Called by `apis`. Each function takes what it needs and one exchange, and returns the whole answer.
+Used by `apis`. Each function needs only its arguments and one exchange, and returns the whole answer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BROKER_VERSIONS: Final[dict[int, tuple[int, int]]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
     ApiKey.LIST_TRANSACTIONS: (0, 2),
 }
-"""What the brokers speak unless told otherwise: a subset of Apache Kafka 4.3's own table."""
+"""The brokers' default versions: a subset of Apache Kafka 4.3's own table."""
 
 _TRANSACTION_VERSION: Final = "transaction.version"
 SUPPORTED_FEATURES: Final = {
@@ -70,23 +70,23 @@ FINALIZED_FEATURES: Final = {
     "share.version": 1,
     "streams.version": 1,
 }
-"""The levels of those that do not change here, as a cluster has them that 4.3.1 has formatted."""
+"""The levels of the features that do not change here, as in a cluster formatted by 4.3.1."""
 _FIRST_VERSION_WITH_ZERO: Final = 4
 
 _MAY_DESCRIBE: Final = 1 << 8
 _MAY_ALL: Final = 3576
-"""What Metadata tells that a client may do with a topic, a bit for each code of Kafka's AclOperation (KIP-430):
-Describe alone; and all that Kafka 4.3 tells where it has no authorizer."""
+"""What Metadata reports that a client may do with a topic, one bit for each code of Kafka's AclOperation (KIP-430):
+Describe alone; and everything that Kafka 4.3 reports without an authorizer."""
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-# What KRaft's controller creates in one request at most.
+# The maximum that KRaft's controller creates in one request.
 _MAX_PARTITIONS: Final = 10_000
 
 
 def api_versions(
     state: ClusterState, exchange: Exchange, versions: Mapping[int, tuple[int, int]], code: int
 ) -> Body:
-    """Answer ApiVersions; from v3 on the client has to name its software (KIP-511); it hears of features."""
+    """Answer ApiVersions; from v3 on the client must name its software (KIP-511) and receives features."""
     if code == ErrorCode.none and exchange.api_version >= 3:
         for field in ("client_software_name", "client_software_version"):
             if _SOFTWARE_NAME.fullmatch(exchange.body[field]) is None:
@@ -97,7 +97,7 @@ def api_versions(
 
 
 def _features(state: ClusterState, version: int) -> dict[str, Any]:
-    """What brokers support, and the levels that are finalized; 0 means that a feature is off, and is not told."""
+    """Return the supported features and the finalized levels; 0 means that a feature is off, and is omitted."""
     finalized = {**FINALIZED_FEATURES, _TRANSACTION_VERSION: state.transaction_version}
     return {
         "supported_features": [
@@ -116,7 +116,7 @@ def _features(state: ClusterState, version: int) -> dict[str, Any]:
 
 
 def unsupported_api_versions(versions: Mapping[int, tuple[int, int]]) -> Body:
-    """The answer, in v0, to an ApiVersions request in a version that is too new: its own range (KIP-511)."""
+    """Return the answer, in v0, to an ApiVersions request in a version that is too new: its own range (KIP-511)."""
     own: dict[int, tuple[int, int]] = {ApiKey.API_VERSIONS: versions[ApiKey.API_VERSIONS]}
     return {"error_code": ErrorCode.unsupported_version, "api_keys": _ranges(own)}
 
@@ -138,7 +138,7 @@ class MetadataHandler:
     _views: MetadataViews
 
     def handle(self, exchange: Exchange, now: float) -> Body:
-        """Answer with what this cluster looks like now, or with what the broker believes."""
+        """Answer with the current state of the cluster, or with the broker's view of it."""
         state, view = self._state, self._views.of(exchange.broker_id, now)
         return {
             "brokers": describe_brokers(state) if view is None else view.brokers,
@@ -150,7 +150,7 @@ class MetadataHandler:
 
     def _topics(self, exchange: Exchange, view: View | None) -> list[dict[str, Any]]:
         wanted = exchange.body["topics"]
-        # v0 cannot say "no topics": an empty list means all.
+        # v0 cannot ask for no topics: an empty list means all.
         if wanted is None or (exchange.api_version == 0 and not wanted):
             names = self._state.topics if view is None else view.topics
             wanted = [{"name": name} for name in names if not self._state.is_hidden(name)]
@@ -162,7 +162,7 @@ class MetadataHandler:
         if name is None:
             found = self._name(topic_id, view)
             if found is None:
-                # Before v12 an answer cannot leave the name out.
+                # Before v12 an answer must have a name.
                 missing = None if exchange.api_version >= 12 else ""
                 return _no_topic(missing, topic_id, ErrorCode.unknown_topic_id)
             name = found
@@ -177,7 +177,7 @@ class MetadataHandler:
             return view.topics[name]
         topic = self._state.topics.get(name)
         if topic is None:
-            # Before v4 the client had no say.
+            # Before v4 the client could not decide.
             if not (self._state.auto_create_topics and exchange.body.get("allow_auto_topic_creation", True)):
                 return _no_topic(name, topic_id, ErrorCode.unknown_topic_or_partition)
             topic = self._state.create_topic(name)
@@ -190,7 +190,7 @@ class MetadataHandler:
         return {**describe_topic(self._state, topic), **self._operations(exchange, name)}
 
     def _operations(self, exchange: Exchange, name: str) -> dict[str, Any]:
-        """What the client may do with a topic, where it asks."""
+        """Return what the client may do with a topic, if it asks."""
         if not exchange.body.get("include_topic_authorized_operations"):
             return {}
         return {"topic_authorized_operations": _MAY_DESCRIBE if self._state.is_denied(name) else _MAY_ALL}
@@ -213,7 +213,7 @@ def _no_topic(name: str | None, topic_id: UUID | None, code: int) -> dict[str, A
 
 
 def create_topics(state: ClusterState, exchange: Exchange) -> Body:
-    """Answer CreateTopics; configuration that the model does not know is accepted and has no effect."""
+    """Answer CreateTopics; unknown configuration is accepted without effect."""
     return {
         "topics": [
             _create_topic(state, topic, bool(exchange.body["validate_only"]))

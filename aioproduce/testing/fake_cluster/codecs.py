@@ -1,10 +1,10 @@
 """Decompression of record batches, on the broker's side.
 
-Called by `record_batch` when records are inspected. It shares no code with `aioproduce.compression` on purpose:
-what the producer compressed is judged by another reader, as a real broker would.
+Used by `record_batch` when records are inspected. On purpose it shares no code with `aioproduce.compression`: as
+with a real broker, another reader checks what the producer compressed.
 
 Invariants:
-1. Any bytes give the decompressed records or an `InvalidBatchError`, never anything else.
+1. Any bytes give the decompressed records, or an `InvalidBatchError`.
 2. The output never exceeds `MAX_DECOMPRESSED_BYTES`.
 """
 
@@ -22,7 +22,7 @@ from aioproduce.testing.fake_cluster.failures import InvalidBatchError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# A batch is at most message.max.bytes (1 MiB by default) on the wire; no honest one expands beyond this.
+# A batch has at most message.max.bytes (1 MiB by default) on the wire; no honest one expands beyond this.
 MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -37,10 +37,10 @@ def decompress(codec_id: int, compressed: bytes) -> bytes:
         compressed: All bytes after the batch header.
 
     Returns:
-        The records as they would stand in an uncompressed batch.
+        The records as in an uncompressed batch.
 
     Raises:
-        InvalidBatchError: The codec is unknown, or the bytes are not what it says.
+        InvalidBatchError: If the codec is unknown, or if the bytes are not in its format.
     """
     decoder = _DECODERS.get(codec_id)
     if decoder is None:
@@ -58,7 +58,7 @@ def _none(compressed: bytes) -> bytes:
 
 
 def _gzip(compressed: bytes) -> bytes:
-    # The standard library's reader, with a bound on the output (16 + 15: a gzip header and the largest window).
+    # The standard library's reader, with limited output (16 + 15: a gzip header and the largest window).
     reader = zlib.decompressobj(wbits=31)
     records = reader.decompress(compressed, MAX_DECOMPRESSED_BYTES)
     if not reader.eof:
@@ -101,7 +101,7 @@ def _lz4(compressed: bytes) -> bytes:
 
 
 def _zstd(compressed: bytes) -> bytes:
-    # cramjam bounds its output only by a buffer that it is given: try a likely size first.
+    # cramjam limits its output only by a given buffer, so a likely size is tried first.
     for size in (64 * 1024 + 16 * len(compressed), MAX_DECOMPRESSED_BYTES):
         output = bytearray(size)
         try:

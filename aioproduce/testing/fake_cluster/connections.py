@@ -1,6 +1,6 @@
-"""What a broker knows of a connection, and what the cluster remembers of requests.
+"""The broker's view of a connection, and the cluster's log of requests.
 
-Made by `model`; users see both through `FakeCluster.connections` and `FakeCluster.requests`.
+Created by `model`; users see both through `FakeCluster.connections` and `FakeCluster.requests`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class ReceivedRequest(NamedTuple):
     """One request as it arrived.
 
     Attributes:
-        at: When, in the clock of the model's caller (the event loop's, under `FakeCluster`).
-        is_throttled: Whether it arrived while its connection was throttled, where a client should be silent.
+        at: The time, on the clock of the model's caller (the event loop's, under `FakeCluster`).
+        is_throttled: Whether it arrived while its connection was throttled, when a client should send nothing.
     """
 
     api_key: int
@@ -44,7 +44,7 @@ class ReceivedRequest(NamedTuple):
 
 @final
 class RequestLog:
-    """What the brokers were asked: counts of everything, details of the last 10,000 requests."""
+    """The received requests: counts of everything, details of the last 10,000."""
 
     __slots__ = ("_counts", "_entries")
 
@@ -53,24 +53,24 @@ class RequestLog:
         self._entries: deque[ReceivedRequest] = deque(maxlen=_REMEMBERED_REQUESTS)
 
     def count(self, api: int | None = None) -> int:
-        """How many requests of `api` arrived; of all APIs without it."""
+        """Return how many requests of `api` arrived; by default of all APIs."""
         return self._counts.total() if api is None else self._counts[api]
 
     def entries(self, api: int | None = None) -> list[ReceivedRequest]:
-        """The last requests, oldest first."""
+        """Return the last requests, oldest first."""
         return [entry for entry in self._entries if api in (None, entry.api_key)]
 
     def times(self, api: int | None = None) -> list[float]:
-        """When the last requests arrived."""
+        """Return when the last requests arrived."""
         return [entry.at for entry in self.entries(api)]
 
     def clear(self) -> None:
-        """Forget everything so far."""
+        """Clear the log."""
         self._counts.clear()
         self._entries.clear()
 
     def add(self, entry: ReceivedRequest) -> None:
-        """Called by the model."""
+        """Add a request; called by the model."""
         self._counts[entry.api_key] += 1
         self._entries.append(entry)
 
@@ -78,13 +78,13 @@ class RequestLog:
 @final
 @dataclass(slots=True, eq=False)
 class BrokerSideConnection:
-    """One connection as its broker sees it.
+    """One connection on the broker's side.
 
     Attributes:
-        client_id: As the last request had it.
-        requests: How many arrived.
-        login: Who has logged in, and how far a login is; `None` where none is asked for.
-        channel: The broker's end of TLS; `None` without.
+        client_id: The client id of the last request.
+        requests: The number of requests.
+        login: The state of the login; `None` if none is required.
+        channel: The broker's end of TLS; `None` without TLS.
     """
 
     connection_id: int

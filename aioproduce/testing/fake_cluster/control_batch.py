@@ -1,7 +1,7 @@
 """Transaction markers as bytes: the control batches that brokers write into the logs of partitions.
 
-Called by `log`. Made by the format's description in Kafka's documentation ("Control Batches"), and judged by
-aiokafka and librdkafka, which have to leave them out of what they give to users.
+Used by `log`. Written from the format's description in Kafka's documentation ("Control Batches"), and checked
+against aiokafka and librdkafka, which must hide them from users.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Marker(NamedTuple):
     """A transaction's end in one partition.
 
     Attributes:
-        version: The `transaction.version` that the transaction ends in.
+        version: The `transaction.version` at the transaction's end.
     """
 
     producer_id: int
@@ -46,7 +46,7 @@ class Marker(NamedTuple):
 
 
 def encode_marker(marker: Marker, timestamp: int) -> bytes:
-    """The control batch of one marker, for offset 0."""
+    """Return the control batch of one marker, for offset 0."""
     record = _RECORD.pack(
         2 * (_RECORD.size - 1),
         *(0, 0, 0),
@@ -67,10 +67,10 @@ def encode_marker(marker: Marker, timestamp: int) -> bytes:
 
 
 def is_commit_marker(content: bytes) -> bool:
-    """Whether a control batch commits."""
+    """Return whether a control batch commits."""
     return bool(_RECORD.unpack_from(content, HEADER_BYTES)[6] == _COMMIT)
 
 
 def coordinator_epoch_of(content: bytes) -> int:
-    """The coordinator epoch in a control batch."""
+    """Return the coordinator epoch in a control batch."""
     return int(_RECORD.unpack_from(content, HEADER_BYTES)[9])

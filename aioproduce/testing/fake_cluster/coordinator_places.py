@@ -1,13 +1,12 @@
-"""Where the transaction coordinators are: which broker leads which partition of `__transaction_state`.
+"""The transaction coordinators' brokers: which broker leads which partition of `__transaction_state`.
 
-Called by `transaction_coordinator`. A transactional id belongs to a partition by Java's hash of it, and the leader
-of that partition coordinates it. Where a group's offsets are stored is reckoned here too; all groups have one
-coordinator (`groups`).
+Used by `transaction_coordinator`. Java's hash assigns a transactional id to a partition, whose leader coordinates
+it. The partition of a group's offsets is computed here, too; all groups have one coordinator (`groups`).
 
 Invariants:
-1. A partition's leader is a running broker, or -1: none runs, or somebody took it away.
-2. Each change of leader raises the coordinator epoch, which the markers carry.
-3. Everybody else answers NOT_COORDINATOR.
+1. A partition's leader is a running broker, or -1: none is running, or a test removed it.
+2. Each change of leader raises the coordinator epoch, which the markers contain.
+3. All other brokers answer NOT_COORDINATOR.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from aioproduce.testing.fake_cluster.state import ClusterState
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-# transaction.state.log.num.partitions and offsets.topic.num.partitions, as they are by default.
+# transaction.state.log.num.partitions and offsets.topic.num.partitions, with their defaults.
 _PARTITIONS: Final = 50
 
 
@@ -58,26 +57,26 @@ class CoordinatorPlaces:
         self._places = [_Place(self._candidate(partition)) for partition in range(_PARTITIONS)]
 
     def leader(self, partition: int) -> int:
-        """The broker, or -1."""
+        """Return the broker, or -1."""
         return self._places[partition].leader
 
     def epoch(self, partition: int) -> int:
-        """The coordinator epoch."""
+        """Return the coordinator epoch."""
         return self._places[partition].epoch
 
     def is_loading(self, partition: int) -> bool:
-        """Whether it was elected a moment ago, and still reads its partition."""
+        """Return whether it was just elected and is still reading its partition."""
         return self._places[partition].is_loading
 
     def refusal(self, partition: int, broker_id: int) -> int:
-        """What a broker that is asked for this partition answers instead; 0 if it coordinates."""
+        """Return a broker's error code for requests about this partition; 0 if it coordinates."""
         place = self._places[partition]
         if place.leader != broker_id:
             return ErrorCode.not_coordinator
         return ErrorCode.coordinator_load_in_progress if place.is_loading else ErrorCode.none
 
     def led_by(self, broker_id: int) -> Iterable[int]:
-        """The partitions that a broker leads."""
+        """Return the partitions that a broker leads."""
         return (number for number, place in enumerate(self._places) if place.leader == broker_id)
 
     def move(self, partition: int, to_broker: int) -> None:
@@ -86,7 +85,7 @@ class CoordinatorPlaces:
         self._lead(partition, to_broker)
 
     def take(self, partition: int) -> None:
-        """Leave a partition without a leader until `move` or `give_back`."""
+        """Remove a partition's leader until `move` or `give_back`."""
         self._places[partition].is_taken = True
         self._lead(partition, NO_LEADER)
 
@@ -102,7 +101,7 @@ class CoordinatorPlaces:
         self.brokers_changed()
 
     def loaded(self, partition: int, epoch: int) -> bool:
-        """The leader that was elected with this epoch has read the partition; False if another was since."""
+        """Record that the leader elected with this epoch has read the partition; return False if it is outdated."""
         place = self._places[partition]
         if place.epoch != epoch or place.leader == NO_LEADER:
             return False
@@ -110,7 +109,7 @@ class CoordinatorPlaces:
         return True
 
     def brokers_changed(self) -> None:
-        """A broker stopped or started."""
+        """Handle that a broker stopped or started."""
         brokers = self._state.brokers
         for partition, place in enumerate(self._places):
             has_leader = place.leader != NO_LEADER and brokers[place.leader].is_running
@@ -127,19 +126,19 @@ class CoordinatorPlaces:
         self._elected(partition)
 
     def _candidate(self, partition: int) -> int:
-        """The first running broker in the order of assignment."""
+        """Return the first running broker in the order of assignment."""
         broker_ids = sorted(self._state.brokers)
         order = [broker_ids[(partition + step) % len(broker_ids)] for step in range(len(broker_ids))]
         return next((each for each in order if self._state.brokers[each].is_running), NO_LEADER)
 
 
 def partition_of(name: str) -> int:
-    """The partition of `__transaction_state`, or of `__consumer_offsets`, that a name belongs to."""
+    """Return a name's partition of `__transaction_state` or `__consumer_offsets`."""
     return _java_hash(name) % _PARTITIONS
 
 
 def _java_hash(text: str) -> int:
-    """`Utils.abs(text.hashCode())`, which is 0 for the least number."""
+    """Return `Utils.abs(text.hashCode())`, which is 0 for the smallest number."""
     units = text.encode("utf-16-be", "surrogatepass")
     total = 0
     for at in range(0, len(units), 2):

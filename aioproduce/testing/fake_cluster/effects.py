@@ -1,6 +1,6 @@
-"""What the model wants done to sockets.
+"""The model's requests to sockets.
 
-Made by `model`, carried out in order by the front (`server`) or by a simulated network.
+Created by `model`, executed in order by `server` or by a simulated network.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ class Send(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Close the connection: by FIN after what was sent, or by RST at once."""
+    """Close the connection: with FIN after the sent data, or with RST at once."""
 
     connection_id: int
     is_reset: bool
 
 
 class SetReading(NamedTuple):
-    """Stop reading from the socket (which stays open), or go on."""
+    """Stop or resume reading from the socket, which stays open."""
 
     connection_id: int
     is_reading: bool

@@ -1,17 +1,17 @@
-"""Answers on the wire: plain mappings to bytes, by functions compiled from kio's description of a message.
+"""Encodes answers: converts plain mappings to bytes, with functions compiled from kio's description of a message.
 
-Called by `model` for every answer. The handlers build one mapping per answer with the fields of all versions;
-this module leaves out those that a version does not have. Judged by kio's own encoder and decoder
-(`tests/unit/test_fake_broker_encoding.py`); it shares no code with `aioproduce.wire`, which reads these answers.
+Used by `model` for every answer. The handlers create one mapping per answer with the fields of all versions; this
+module omits those that a version does not have. Checked against kio's own encoder and decoder
+(`tests/unit/test_fake_broker_encoding.py`). It shares no code with `aioproduce.wire`, which reads these answers.
 
 Invariants:
-1. A field that a version has, that has no default, and that the mapping lacks is a `KeyError`: a bug of the
-   model, never a guess. Only `throttle_time` (0) is filled in.
-2. Error codes are plain numbers, those included that Kafka does not know (yet).
+1. A missing field without a default is a `KeyError`, because it is a bug of the model. Only `throttle_time` (0) is
+   filled in.
+2. Error codes are plain numbers, including those that Kafka does not know (yet).
 3. Only trusted text is compiled: field names of kio's classes, never bytes from the network.
 
-Why compiled: kio's encoder wants an object per struct and walks its fields one by one; in a simulation of an hour
-it was a third of the whole cost.
+Code is compiled because kio's encoder needs an object per struct and iterates over its fields: in a simulation of
+an hour it took a third of the whole time.
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ _STRUCT_CODES: Final = {
     "timedelta_i64": "q",
     "datetime_i64": "q",
 }
-"""kio's name of a type of fixed size -> its code in the struct module."""
+"""kio's name for a type of fixed size -> its code in the struct module."""
 
 
 def encode_response(api_key: int, api_version: int, correlation_id: int, body: Body) -> bytes:
-    """One answer, without its size prefix.
+    """Encode one answer, without its size prefix.
 
     Args:
         api_key: The API.
-        api_version: The version of the request that is answered.
-        correlation_id: That of the request.
-        body: The fields under kio's names; durations in seconds, timestamps in milliseconds, codes as int.
+        api_version: The version of the request.
+        correlation_id: The request's id.
+        body: The fields with kio's names; durations in seconds, timestamps in milliseconds, codes as int.
 
     Raises:
-        OutOfBoundValue: A string is too long for the two length bytes of an old version.
+        OutOfBoundValue: If a string is too long for the two length bytes of an old version.
     """
     write, is_flexible = _encoder(api_key, api_version)
     out = bytearray(_CORRELATION_ID.pack(correlation_id))
-    # The answer to ApiVersions has the old header in every version: the client cannot know better yet.
+    # The answer to ApiVersions has the old header in every version, because the client has not negotiated yet.
     if is_flexible and api_key != ApiKey.API_VERSIONS:
         out.append(0)
     write(out, body)
@@ -89,7 +89,7 @@ def _encoder(api_key: int, api_version: int) -> tuple[_Write, bool]:
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Field:
-    """What kio's dataclass says of one field."""
+    """kio's description of one field."""
 
     name: str
     kafka_type: str | None  # None for a struct
@@ -130,7 +130,7 @@ def _field_of(field: dataclasses.Field[Any]) -> _Field:
 
 
 def _plain(value: object) -> object:
-    """A default of kio's as a handler would have given it."""
+    """Convert one of kio's defaults to the value that a handler would use."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, datetime):
@@ -147,10 +147,10 @@ def _plain(value: object) -> object:
 
 
 def _struct_writer(entity: type[Any]) -> _Write:
-    """Write the writer of one struct as Python, and compile it."""
+    """Generate the Python code of one struct's writer, and compile it."""
     names: dict[str, Any] = {}
     lines: list[str] = []
-    run: list[tuple[str, str]] = []  # (expression, struct code) of fixed-size fields that follow one another
+    run: list[tuple[str, str]] = []  # (expression, struct code) of consecutive fixed-size fields
 
     def end_run() -> None:
         if run:
@@ -187,7 +187,7 @@ def _struct_writer(entity: type[Any]) -> _Write:
 
 
 def _number(field: _Field, value: str) -> str:
-    """The expression of what the struct module packs."""
+    """Return the expression of the value that the struct module packs."""
     if field.kafka_type in ("timedelta_i32", "timedelta_i64"):
         return f"round({value} * 1000)"
     return value
@@ -261,7 +261,7 @@ def _tag_writer(field: _Field) -> _Write:
 
 
 def _write_tags(out: bytearray, body: Body, tags: list[tuple[_Field, _Write]]) -> None:
-    """KIP-482: those that are there and are not what an absent one means."""
+    """Write the tagged fields (KIP-482) that are present and not equal to their defaults."""
     written: list[tuple[int, bytearray]] = []
     for field, write in tags:
         if field.name not in body or _is_default(field, body[field.name]):

@@ -1,7 +1,7 @@
-"""One request on its way through the model, and what becomes of it.
+"""One request within the model, and its outcome.
 
-Made by `model`; given to the handlers of every API, which answer it at once (they return the body), later
-(`Outcome.LATER`, then `Answer`), or not at all.
+Created by `model`; passed to the handlers of every API, which answer it at once (by returning the body), later
+(`Outcome.LATER`, then `Answer`), or never.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Outcome(Enum):
-    """What a handler does instead of returning an answer."""
+    """What a handler may return instead of an answer."""
 
     LATER = auto()
-    """The handler keeps the exchange and answers it in its own time."""
+    """The handler keeps the exchange and answers it later."""
     NO_ANSWER = auto()
     """The request has no answer (Produce with acks=0)."""
     CLOSE = auto()
@@ -29,7 +29,7 @@ class Outcome(Enum):
 @final
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A decoded request, and whom to answer."""
+    """A decoded request, and its connection."""
 
     connection_id: int
     broker_id: int
@@ -43,10 +43,10 @@ class Exchange:
 
 
 Body: TypeAlias = Mapping[str, Any]
-"""An answer under kio's field names, of all versions; `encoding` picks what the version has."""
+"""An answer with kio's field names of all versions; `encoding` selects those of the version."""
 
 Handler: TypeAlias = Callable[[Exchange, float], Body | Outcome]
-"""(exchange, now) -> the answer, or what happens instead."""
+"""(exchange, now) -> the answer, or an `Outcome`."""
 
 Answer: TypeAlias = Callable[[Exchange, Body, float], None]
-"""(exchange, answer, now): for handlers that said LATER. An exchange whose connection is gone is ignored."""
+"""(exchange, answer, now), for handlers that returned LATER. An exchange without a connection is ignored."""

@@ -1,4 +1,4 @@
-"""What a broker refuses, as exceptions inside the model.
+"""A broker's refusals, as exceptions inside the model.
 
 Raised by `record_batch`, `producer_state` and `log`; `produce` turns them into the error code of one partition.
 They never leave the model.
@@ -16,7 +16,7 @@ class RefusedError(PortableError):
 
     Attributes:
         code: Kafka's error code.
-        record_errors: The records to blame, as (index in the batch, message).
+        record_errors: The records at fault, as (index in the batch, message).
     """
 
     def __init__(self, code: int, message: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
@@ -27,7 +27,7 @@ class RefusedError(PortableError):
 
 @final
 class InvalidBatchError(RefusedError):
-    """The bytes are no record batch that a broker takes."""
+    """The bytes are not a record batch that a broker accepts."""
 
 
 @final

@@ -1,12 +1,12 @@
-"""Scripted misbehaviour: what the brokers do wrong, how often, and to whom.
+"""Scripted faults: what the brokers do wrong, how often, and to whom.
 
-Users call the methods of `Faults` (as `cluster.faults`); `model` and the handlers ask it on every request.
+Users call the methods of `Faults` (as `cluster.faults`); `model` and the handlers check it for every request.
 
 Invariants:
-1. A fault applies to the next `times` requests that match it, in the order in which they are processed; the
-   one scripted first goes first. `times=None` is until `cancel()` or `clear()`.
+1. A fault applies to the next `times` matching requests in the order of processing; the one scripted first
+   applies first. `times=None` means until `cancel()` or `clear()`.
 2. At most one error code (`fail_*`), one fault of the connection or of the answer, and one throttle apply to a
-   request; which is decided before it is processed.
+   request. They are selected before it is processed.
 3. Without a fault the cluster behaves as Kafka does.
 """
 
@@ -27,36 +27,36 @@ class AnswerFault(Enum):
     """What goes wrong with a request's connection or answer."""
 
     DROP = auto()
-    """Processed, never answered; the connection lives and later requests are answered."""
+    """Processed, but never answered; the connection stays open and later requests are answered."""
     DELAY = auto()
     """Processed at once, answered later; answers of a connection stay in order."""
     RESET_BEFORE = auto()
-    """The connection is reset and the request never processed."""
+    """The connection is reset, and the request is never processed."""
     LATE = auto()
-    """The connection is reset, and the request arrives all the same, later."""
+    """The connection is reset, but the request arrives later."""
     RESET_AFTER = auto()
     """The request is processed, then the connection is reset instead of an answer."""
     CUT = auto()
-    """The first bytes of the answer, then the connection is closed."""
+    """The first bytes of the answer are sent, then the connection is closed."""
     GARBAGE = auto()
-    """A whole frame with the right correlation id and a body that is none."""
+    """A complete frame with the right correlation id and an invalid body."""
     HOSTILE_LENGTH = auto()
     """Four bytes that announce an impossible frame, and nothing after them."""
     WRONG_CORRELATION_ID = auto()
-    """The right answer under another correlation id."""
+    """The right answer with another correlation id."""
 
 
 @final
 @dataclass(slots=True)
 class Fault:
-    """One scripted fault, to look at and to cancel.
+    """One scripted fault, which can be inspected and cancelled.
 
     Attributes:
-        api: Only requests of this API; `None` any.
-        broker: Only requests to this broker; `None` any.
-        topic: Only answers for this topic; `None` any.
-        partition: Only answers for this partition; `None` any.
-        remaining: How often it still applies; `None` without end.
+        api: Only requests of this API; `None`: any.
+        broker: Only requests to this broker; `None`: any.
+        topic: Only answers for this topic; `None`: any.
+        partition: Only answers for this partition; `None`: any.
+        remaining: How often it still applies; `None`: without end.
         hits: How often it has applied.
     """
 
@@ -81,25 +81,25 @@ class Fault:
         return self.remaining == 0
 
     def cancel(self) -> None:
-        """Never apply it again."""
+        """Cancel the fault, so that it never applies again."""
         self.remaining = 0
 
     def matches(self, api: int, broker: int) -> bool:
-        """Whether it is meant for such a request."""
+        """Return whether it applies to such a request."""
         return self.api in (None, api) and self.broker in (None, broker)
 
     def matches_partition(self, topic: str | None, partition: int) -> bool:
-        """Whether it is meant for this partition of the request."""
+        """Return whether it applies to this partition of the request."""
         return self.topic in (None, topic) and self.partition in (None, partition)
 
     def take(self) -> None:
-        """Count one use."""
+        """Count one application."""
         self.hits += 1
         if self.remaining is not None:
             self.remaining -= 1
 
 
-# 2 GiB - 1: what a client must not believe.
+# 2 GiB - 1, which a client must not believe.
 _HOSTILE_LENGTH: Final = 2**31 - 1
 _GARBAGE: Final = b"\xff\xff\xff\xffnot a message of Kafka's"
 
@@ -111,8 +111,8 @@ class Faults:
 
     Args:
         changed: Called after each change (a stalled broker that resumes has work to do).
-        reset: Called with a broker, or `None` for all, whose connections are to be reset.
-        end_sessions: Called with a broker, or `None` for all, whose clients are to log in again.
+        reset: Called with a broker, or `None` for all, whose connections must be reset.
+        end_sessions: Called with a broker, or `None` for all, whose clients must log in again.
 
     Example:
         >>> cluster.faults.fail_produce(6, times=3, topic="t")       # NOT_LEADER_OR_FOLLOWER, three times
@@ -145,18 +145,18 @@ class Faults:
         message: str | None = None,
         record_errors: tuple[tuple[int, str], ...] = (),
     ) -> Fault:
-        """Answer Produce with `code` for each partition that matches (one use per partition).
+        """Answer Produce with `code` for each matching partition (one application per partition).
 
         Args:
-            code: Any number, those included that Kafka does not know.
+            code: Any number, including those that Kafka does not know.
             times: How many partition answers; `None` without end.
             topic: Only this topic.
             partition: Only this partition.
             broker: Only on this broker.
-            after_append: The batch is checked and appended all the same, and the error answered if that
-                went well (NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT). Otherwise it is not looked at.
+            after_append: Whether the batch is checked and appended before the error is returned, if that succeeded
+                (NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT). Otherwise it is ignored.
             message: The answer's error message (Produce v8 and later).
-            record_errors: (index in the batch, message) of the records to blame (Produce v8 and later).
+            record_errors: (index in the batch, message) of the records at fault (Produce v8 and later).
         """
         return self._add(
             self._codes,
@@ -176,20 +176,20 @@ class Faults:
     def fail_metadata(
         self, code: int, *, times: int | None = 1, topic: str | None = None, broker: int | None = None
     ) -> Fault:
-        """Answer Metadata with `code` for each topic that matches (one use per topic)."""
+        """Answer Metadata with `code` for each matching topic (one application per topic)."""
         return self._add(
             self._codes,
             Fault(api=ApiKey.METADATA, broker=broker, topic=topic, remaining=times, code=code),
         )
 
     def fail(self, api: int, code: int, *, times: int | None = 1, broker: int | None = None) -> Fault:
-        """Answer with a code for the whole: ApiVersions, Metadata v13, FindCoordinator, InitProducerId, telemetry.
+        """Answer with a top-level code: ApiVersions, Metadata v13, FindCoordinator, InitProducerId, telemetry.
 
-        Of transactions: AddOffsetsToTxn, EndTxn, ListTransactions; and AddPartitionsToTxn and TxnOffsetCommit,
-        which say it of each of their partitions. Nothing of the request is done.
+        For transactions: AddOffsetsToTxn, EndTxn, ListTransactions; and AddPartitionsToTxn and TxnOffsetCommit,
+        with the code for each of their partitions. The request has no effect.
 
         Raises:
-            ValueError: The API's answer has no such code.
+            ValueError: If the API's answer has no such code.
         """
         if api not in _TOP_LEVEL:
             raise ValueError(f"{ApiKey(api).name} has no top-level error code to script")
@@ -202,7 +202,7 @@ class Faults:
     def drop_answers(
         self, *, times: int | None = 1, api: int | None = None, broker: int | None = None
     ) -> Fault:
-        """Process requests and never answer them; the connection lives."""
+        """Process requests and never answer them; the connection stays open."""
         return self._answer(AnswerFault.DROP, times, api, broker)
 
     def delay_answers(
@@ -219,7 +219,7 @@ class Faults:
         broker: int | None = None,
         after_processing: bool = True,
     ) -> Fault:
-        """Reset the connection of a matching request, with its effect (the answer is lost) or before it."""
+        """Reset the connection of a matching request, after processing it (the answer is lost) or before."""
         kind = AnswerFault.RESET_AFTER if after_processing else AnswerFault.RESET_BEFORE
         return self._answer(kind, times, api, broker)
 
@@ -228,15 +228,16 @@ class Faults:
     ) -> Fault:
         """Reset the connection of a request, and process the request `seconds` later.
 
-        So a proxy, or a kernel's buffer, keeps what a client has given up, and has sent again by then on another
-        connection. Its answer goes nowhere. Not with TLS or logins, where nothing can come without its connection.
+        This simulates a proxy or a kernel's buffer that keeps a request which the client has given up and sent
+        again on another connection. Its answer is dropped. Not possible with TLS or logins, which need a
+        connection.
         """
         return self._answer(AnswerFault.LATE, times, api, broker, seconds=seconds)
 
     def cut_answers(
         self, *, times: int | None = 1, api: int | None = None, broker: int | None = None, length: int = 6
     ) -> Fault:
-        """Send `length` bytes of the answer, its four size bytes included, and close the connection."""
+        """Send `length` bytes of the answer, including its four size bytes, and close the connection."""
         return self._answer(AnswerFault.CUT, times, api, broker, length=length)
 
     def garble_answers(
@@ -258,13 +259,13 @@ class Faults:
         api: int | None = None,
         broker: int | None = None,
     ) -> Fault:
-        """Announce an answer of `length` bytes (also negative) and send nothing of it."""
+        """Announce an answer of `length` bytes (possibly negative) and send nothing of it."""
         return self._answer(AnswerFault.HOSTILE_LENGTH, times, api, broker, length=length)
 
     def change_correlation_ids(
         self, *, times: int | None = 1, api: int | None = None, broker: int | None = None
     ) -> Fault:
-        """Answer under the correlation id of another request."""
+        """Answer with the correlation id of another request."""
         return self._answer(AnswerFault.WRONG_CORRELATION_ID, times, api, broker)
 
     def throttle(
@@ -283,12 +284,12 @@ class Faults:
         self._reset(broker)
 
     def stall(self, broker: int) -> None:
-        """Like SIGSTOP: sockets stay open and accept, nothing is read and nothing answered until `resume`."""
+        """Stop a broker like SIGSTOP: sockets stay open and accept, nothing is read or answered until `resume`."""
         self._stalled.add(broker)
         self._changed()
 
     def resume(self, broker: int) -> None:
-        """End a stall: what arrived meanwhile is processed now."""
+        """End a stall: requests that arrived meanwhile are processed now."""
         self._stalled.discard(broker)
         self._changed()
 
@@ -297,13 +298,13 @@ class Faults:
     def refuse_login(
         self, message: str | None = None, *, times: int | None = 1, broker: int | None = None
     ) -> Fault:
-        """Answer SaslAuthenticate with SASL_AUTHENTICATION_FAILED, whatever the client shows.
+        """Answer SaslAuthenticate with SASL_AUTHENTICATION_FAILED, whatever the client sends.
 
-        An answer that is late is `delay_answers(2.0, api=ApiKey.SASL_AUTHENTICATE)`, and one that never comes is
+        For a late answer use `delay_answers(2.0, api=ApiKey.SASL_AUTHENTICATE)`, for a missing one
         `drop_answers(api=ApiKey.SASL_AUTHENTICATE)`.
 
         Args:
-            message: What the broker says; by default what Kafka says of wrong credentials.
+            message: The broker's message; by default Kafka's for wrong credentials.
             times: How many; `None` without end.
             broker: Only on this broker.
         """
@@ -317,9 +318,9 @@ class Faults:
         return self._add(self._codes, fault)
 
     def end_sessions(self, broker: int | None = None) -> None:
-        """End the session of every client that has logged in, or of those of one broker.
+        """End the session of every logged-in client, or of those of one broker.
 
-        The next request of such a connection, unless it is SaslHandshake, closes it without an answer.
+        The next request of such a connection closes it without an answer, unless it is SaslHandshake.
         """
         self._end_sessions(broker)
 
@@ -327,37 +328,37 @@ class Faults:
         """Send `length` bytes of TLS on a new connection, and close it."""
         return self._add(self._handshakes, Fault(broker=broker, remaining=times, length=length))
 
-    # Replicas and what brokers know
+    # Replicas and brokers' knowledge
 
     def pause_replication(self, broker: int) -> None:
-        """This broker fetches nothing from the leaders it follows, until `resume_replication`.
+        """Stop this broker from fetching from the leaders that it follows, until `resume_replication`.
 
-        It serves clients all the same, and stays in the ISR until `lag_timeout` is over. Without replication
-        (`ReplicationConfig`) there is nothing to pause, and this has no effect.
+        It still serves clients, and stays in the ISR until `lag_timeout` is over. Without replication
+        (`ReplicationConfig`) this has no effect.
         """
         self._paused.add(broker)
         self._changed()
 
     def resume_replication(self, broker: int) -> None:
-        """End what `pause_replication` began: it catches up."""
+        """End `pause_replication`: the broker catches up."""
         self._paused.discard(broker)
         self._changed()
 
     def freeze_metadata(self, broker: int) -> None:
-        """This broker goes on telling what it knows now: brokers, leaders, epochs; until `unfreeze_metadata`.
+        """Freeze this broker's knowledge of brokers, leaders and epochs until `unfreeze_metadata`.
 
-        What it leads, and what it refuses, follows the truth all the same.
+        Its leadership and its refusals still follow the actual state.
         """
         self._frozen.add(broker)
         self._changed()
 
     def unfreeze_metadata(self, broker: int) -> None:
-        """End what `freeze_metadata` began: it knows what all know."""
+        """End `freeze_metadata`: the broker knows the current state again."""
         self._frozen.discard(broker)
         self._changed()
 
     def clear(self) -> None:
-        """Forget every fault, end every stall, pause and freeze; connections that are broken stay so."""
+        """Remove every fault, and end every stall, pause and freeze; broken connections stay broken."""
         for fault in (*self._codes, *self._answers, *self._throttles, *self._handshakes):
             fault.cancel()
         self._codes.clear()
@@ -369,22 +370,22 @@ class Faults:
         self._frozen.clear()
         self._changed()
 
-    # Asked by the model
+    # Used by the model
 
     def is_stalled(self, broker: int) -> bool:
-        """Whether the broker is stopped by `stall`."""
+        """Return whether the broker is stopped by `stall`."""
         return broker in self._stalled
 
     def is_replication_paused(self, broker: int) -> bool:
-        """Whether the broker fetches nothing from leaders."""
+        """Return whether the broker fetches nothing from leaders."""
         return broker in self._paused
 
     def has_frozen_metadata(self, broker: int) -> bool:
-        """Whether the broker's knowledge stands still."""
+        """Return whether the broker's knowledge is frozen."""
         return broker in self._frozen
 
     def take_code(self, api: int, broker: int, topic: str | None, partition: int = 0) -> Fault | None:
-        """Use up the error code that is scripted for one partition or topic of a request."""
+        """Use up the scripted error code for one partition or topic of a request."""
         if not self._codes:
             return None
         return _take(
@@ -393,7 +394,7 @@ class Faults:
         )
 
     def take_top_level_code(self, api: int, broker: int) -> int:
-        """Use up the error code that is scripted for a whole answer; 0 if there is none."""
+        """Use up the scripted error code for a whole answer; 0 if there is none."""
         fault = _take(
             self._codes,
             lambda fault: fault.matches(api, broker) and fault.partition == _TOP_LEVEL_ONLY,
@@ -401,15 +402,15 @@ class Faults:
         return 0 if fault is None else fault.code
 
     def take_refused_login(self, broker: int) -> Fault | None:
-        """Use up the refusal of a login."""
+        """Use up the scripted refusal of a login."""
         return _take(self._codes, lambda fault: fault.matches(ApiKey.SASL_AUTHENTICATE, broker))
 
     def take_cut_handshake(self, broker: int) -> Fault | None:
-        """Use up what is to be cut of a new connection's handshake."""
+        """Use up the scripted cut of a new connection's handshake."""
         return _take(self._handshakes, lambda fault: fault.broker in (None, broker))
 
     def take_answer_fault(self, api: int, broker: int) -> Fault | None:
-        """Use up what goes wrong with the connection or answer of a request."""
+        """Use up the scripted fault of a request's connection or answer."""
         if not self._answers:
             return None
         return _take(self._answers, lambda fault: fault.matches(api, broker))
@@ -429,12 +430,12 @@ class Faults:
     @staticmethod
     def _add(faults: list[Fault], fault: Fault) -> Fault:
         if fault.remaining is not None and fault.remaining < 1:
-            raise ValueError("times is at least 1, or None for no end")
+            raise ValueError("times must be at least 1, or None for no end")
         faults.append(fault)
         return fault
 
 
-# A partition that no request names: keeps `fail()` apart from `fail_metadata()`.
+# A partition that no request names; it distinguishes `fail()` from `fail_metadata()`.
 _TOP_LEVEL_ONLY: Final = -2
 _TOP_LEVEL: Final = frozenset(
     {

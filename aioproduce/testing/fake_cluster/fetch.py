@@ -1,12 +1,12 @@
-"""Fetch v4 to v18 and ListOffsets v1 to v10: what consumers need to read a log back.
+"""Fetch v4 to v18 and ListOffsets v1 to v10, with which consumers read a log.
 
-Called by `apis`, and told when the high watermark has risen: consumers read up to there, those with isolation level
-read_committed up to the last stable offset. Fetch waits until `min_bytes` are there or `max_wait` is over.
+Used by `apis`, and called when the high watermark has risen: consumers read up to there, or up to the last stable
+offset with isolation level read_committed. Fetch waits until `min_bytes` are available or `max_wait` is over.
 
 Invariants:
-1. An answer holds whole batches only, the first one even if it is larger than the limits (KIP-74).
-2. Sessions (KIP-227) are never granted: the answer's session id is 0, which is what Kafka says when its cache
-   is full, so every request names all its partitions.
+1. An answer has only whole batches, and the first one even if it is larger than the limits (KIP-74).
+2. Sessions (KIP-227) are never granted: the answer's session id is 0, as from Kafka when its cache is full, so
+   every request names all its partitions.
 3. A waiting fetch costs nothing until one of its partitions grows.
 """
 
@@ -55,7 +55,7 @@ class FetchHandler:
     _waiting: dict[tuple[str, int], list[_WaitingFetch]] = field(default_factory=dict)
 
     def handle(self, exchange: Exchange, now: float) -> Body | Outcome:
-        """Answer, or wait for enough bytes."""
+        """Answer the request, or wait for enough bytes."""
         body = exchange.body
         if body.get("session_id", 0) != 0:
             return _fetch_answer((), ErrorCode.fetch_session_id_not_found)
@@ -67,7 +67,7 @@ class FetchHandler:
         return Outcome.LATER
 
     def committed(self, partition: PartitionState, now: float) -> None:
-        """Look again at the fetches that wait for this partition: there is more to read, or another leader."""
+        """Check the fetches that wait for this partition again: there is more to read, or another leader."""
         key = (partition.topic, partition.partition)
         for waiting in tuple(self._waiting.get(key, ())):
             answer, size, is_final = self._read(waiting.exchange)
@@ -89,7 +89,7 @@ class FetchHandler:
         }
 
     def _apply_retention(self, topics: list[dict[str, Any]], exchange: Exchange, now: float) -> None:
-        """Time has passed since the last append."""
+        """Apply retention for the time since the last append."""
         for topic in topics:
             name = self._name(exchange, topic)
             found = None if name is None else self._state.topics.get(name)
@@ -122,7 +122,7 @@ class FetchHandler:
         self._answer(waiting.exchange, answer or self._read(waiting.exchange)[0], now)
 
     def _read(self, exchange: Exchange) -> tuple[Body, int, bool]:
-        """The answer as of now, its bytes of records, and whether waiting longer is pointless."""
+        """Return the current answer, its bytes of records, and whether waiting longer is pointless."""
         budget = exchange.body["max_bytes"]
         total = 0
         is_final = not exchange.body["topics"]
@@ -221,7 +221,7 @@ def _is_read_committed(exchange: Exchange) -> bool:
 
 
 def _end_for(exchange: Exchange, partition: PartitionState) -> int:
-    """How far this client may read."""
+    """Return how far this client may read."""
     return partition.last_stable_offset if _is_read_committed(exchange) else partition.high_watermark
 
 

@@ -1,17 +1,17 @@
 """Consumer groups: the classic protocol, as far as consumers need it to share a topic and commit offsets.
 
-Called by `apis` (JoinGroup, SyncGroup, Heartbeat, LeaveGroup) and by `offset_apis` (who may commit). The
-coordinator of every group is the running broker with the lowest id, and groups survive its change. Not modelled:
-static membership (`group.instance.id` is echoed and has no effect), KIP-848's new protocol, expiry of offsets.
+Used by `apis` (JoinGroup, SyncGroup, Heartbeat, LeaveGroup) and by `offset_apis` (who may commit). The coordinator
+of every group is the running broker with the lowest id, and groups survive its change. Not modelled: static
+membership (`group.instance.id` is echoed and has no effect), KIP-848's new protocol, expiry of offsets.
 
-States of a group: EMPTY -> PREPARING -> COMPLETING -> STABLE, as in Kafka; from each of them a member that joins,
-leaves or goes silent leads to PREPARING, and the last one that goes to EMPTY.
+States of a group: EMPTY -> PREPARING -> COMPLETING -> STABLE, as in Kafka. From each of them, a member that joins,
+leaves or falls silent leads to PREPARING, and the last one that leaves to EMPTY.
 
 Invariants:
-1. In PREPARING every member's JoinGroup is answered at once when the last member has joined, or when the
-   longest rebalance time-out is over; who has not joined by then is no member any more.
-2. In COMPLETING every SyncGroup is answered when the leader's has come.
-3. A member that neither heartbeats nor waits in JoinGroup for its session time-out is removed.
+1. In PREPARING all JoinGroups are answered when the last member has joined, or when the longest rebalance timeout
+   is over; members that have not joined by then are removed.
+2. In COMPLETING every SyncGroup is answered when the leader's has arrived.
+3. A member that neither sends heartbeats nor waits in JoinGroup is removed after its session timeout.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_SESSION_TIMEOUT_MS: Final = 1_800_000
 
 
 class GroupPhase(Enum):
-    """Where a group's rebalance stands."""
+    """The phase of a group's rebalance."""
 
     EMPTY = auto()
     PREPARING = auto()
@@ -92,7 +92,7 @@ class GroupCoordinator:
     # The group protocol
 
     def join(self, exchange: Exchange, now: float) -> Body | Outcome:
-        """JoinGroup: answered when the rebalance has all its members."""
+        """Handle JoinGroup, which is answered when the rebalance has all its members."""
         body = exchange.body
         code = self._not_here(exchange)
         if code == ErrorCode.none and not 0 < body["session_timeout"] <= _MAX_SESSION_TIMEOUT_MS:
@@ -115,7 +115,7 @@ class GroupCoordinator:
         return self._add_member(group, member_id, protocols, exchange, now)
 
     def sync(self, exchange: Exchange, now: float) -> Body | Outcome:
-        """SyncGroup: answered when the leader has sent the assignments."""
+        """Handle SyncGroup, which is answered when the leader has sent the assignments."""
         group, member, code = self._find(exchange)
         if code != ErrorCode.none or group is None or member is None:
             return {"error_code": code, "assignment": b"", "protocol_type": None, "protocol_name": None}
@@ -136,7 +136,7 @@ class GroupCoordinator:
         return Outcome.LATER
 
     def heartbeat(self, exchange: Exchange, now: float) -> Body:
-        """Heartbeat: says whether a rebalance is under way."""
+        """Answer Heartbeat, with whether a rebalance is in progress."""
         group, member, code = self._find(exchange)
         if member is not None:
             self._is_alive(member, now)
@@ -145,7 +145,7 @@ class GroupCoordinator:
         return {"error_code": code}
 
     def leave(self, exchange: Exchange, now: float) -> Body:
-        """LeaveGroup: one member, or several from v3 on."""
+        """Handle LeaveGroup for one member, or several from v3 on."""
         body = exchange.body
         code = self._not_here(exchange)
         leaving = body.get("members") or [{"member_id": body.get("member_id", ""), "group_instance_id": None}]
@@ -169,7 +169,7 @@ class GroupCoordinator:
     # Commits
 
     def check_commit(self, exchange: Exchange, now: float) -> int:
-        """Whether a member, or a consumer that assigned its partitions itself, may commit; an error code."""
+        """Check whether a member, or a consumer with its own assignment, may commit; return an error code."""
         body = exchange.body
         code = self._not_here(exchange)
         if code != ErrorCode.none:
@@ -184,9 +184,9 @@ class GroupCoordinator:
         return code
 
     def check_transactional_commit(self, exchange: Exchange) -> int:
-        """Whether the group is as a transaction's TxnOffsetCommit says (KIP-447); an error code.
+        """Check whether the group fits a transaction's TxnOffsetCommit (KIP-447); return an error code.
 
-        Old producers name neither a member nor a generation, and may commit whatever the group does.
+        Old producers name neither a member nor a generation, and may always commit.
         """
         body = exchange.body
         code = self._not_here(exchange)
@@ -205,14 +205,14 @@ class GroupCoordinator:
         return ErrorCode.none if generation == group.generation else ErrorCode.illegal_generation
 
     def refusal(self, group_id: str, broker_id: int) -> int:
-        """What a broker answers about a group that the client may not use, or that another coordinates; else 0."""
+        """Return the error code for a group that is denied or that another broker coordinates; else 0."""
         if self._state.is_group_denied(group_id):
             return ErrorCode.group_authorization_failed
         if broker_id != self._state.controller_id:
             return ErrorCode.not_coordinator
         return ErrorCode.none
 
-    # Inside
+    # Internals
 
     def _not_here(self, exchange: Exchange) -> int:
         group_id = exchange.body["group_id"]
@@ -237,7 +237,7 @@ class GroupCoordinator:
 
     def _new_member_id(self, exchange: Exchange) -> str:
         self._member_count += 1
-        # Cut, so that it fits into the two length bytes of old answers.
+        # Shortened, so that it fits into the two length bytes of old answers.
         return f"{(exchange.client_id or 'consumer')[:200]}-{self._member_count:08d}"
 
     def _add_member(
@@ -324,7 +324,7 @@ class GroupCoordinator:
         member.alive_until = now + member.session_timeout
 
     def _expire(self, group: Group, member_id: str, now: float) -> None:
-        """Look whether the member has been silent for too long; otherwise look again when that can be."""
+        """Check whether the member has been silent for too long; otherwise check again when that is possible."""
         member = group.members.get(member_id)
         if member is None:
             return

@@ -1,14 +1,14 @@
 """The log of one partition: batches in order of offset.
 
-Called by `produce` (append), `fetch` and `list_offsets` (read), `partition` (truncate) and by inspection. It
-is the leader's log; how much of it is on other replicas is `partition`'s affair.
+Used by `produce` (append), `fetch` and `list_offsets` (read), `partition` (truncate) and by inspection. It is the
+leader's log; `partition` knows how much of it other replicas have.
 
 Invariants:
-1. Offsets are dense: each batch begins where the one before it ended; `start_offset` only grows, `end_offset`
-   falls only in `truncate_to` (unclean leader election).
-2. A batch is stored as the leader would write it: base offset, leader epoch and, for LogAppendTime, timestamp
-   and checksum are the broker's; every other byte is the producer's.
-3. An append either changes everything (batch, end offset, producer state) or nothing.
+1. Offsets are dense: each batch begins where the previous one ended. `start_offset` only grows; `end_offset` falls
+   only in `truncate_to` (unclean leader election).
+2. A batch is stored as the leader would write it: base offset, leader epoch and, for LogAppendTime, timestamp and
+   checksum are the broker's; every other byte is the producer's.
+3. An append changes everything (batch, end offset, producer state) or nothing.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ MAX_TIMESTAMP_AHEAD_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What of a topic's configuration matters to its logs.
+    """The part of a topic's configuration that affects its logs.
 
     Attributes:
-        max_message_bytes: `max.message.bytes`: the largest batch, its 61 header bytes included.
+        max_message_bytes: `max.message.bytes`: the largest batch, including its 61 header bytes.
         is_log_append_time: `message.timestamp.type=LogAppendTime`.
         is_compacted: `cleanup.policy=compact`: records without a key are refused; nothing is compacted.
-        retention_bytes: `retention.bytes` per partition: the oldest batches go; `None` keeps all.
-        retention_seconds: `retention.ms`: batches whose newest record is older go; `None` keeps all.
-        min_insync_replicas: `min.insync.replicas`, which acks=all demands.
+        retention_bytes: `retention.bytes` per partition: the oldest batches are deleted; `None` keeps all.
+        retention_seconds: `retention.ms`: batches whose newest record is older are deleted; `None` keeps all.
+        min_insync_replicas: `min.insync.replicas`, which acks=all requires.
         unclean_leader_election: `unclean.leader.election.enable`: a replica that is not in sync leads when no
             other can.
         producer_expiration_seconds: `producer.id.expiration.ms` (of the broker, in Kafka): a producer is
-            forgotten when the newest record of its last batch is older; `None` never.
+            forgotten when the newest record of its last batch is older; `None`: never.
         check_records: Read every record on append instead of its length only (slower, finds more).
     """
 
@@ -77,7 +77,7 @@ class TopicConfig:
 
 
 class StoredBatch(NamedTuple):
-    """One batch in a log, as it is handed to consumers."""
+    """One batch in a log, as consumers get it."""
 
     header: BatchHeader
     content: bytes
@@ -94,53 +94,53 @@ class StoredBatch(NamedTuple):
 
     @property
     def producer_id(self) -> int:
-        """-1 where the producer was not idempotent."""
+        """-1 if the producer was not idempotent."""
         return self.header.producer_id
 
     @property
     def producer_epoch(self) -> int:
-        """-1 where the producer was not idempotent."""
+        """-1 if the producer was not idempotent."""
         return self.header.producer_epoch
 
     @property
     def base_sequence(self) -> int:
-        """-1 where the producer was not idempotent."""
+        """-1 if the producer was not idempotent."""
         return self.header.base_sequence
 
     @property
     def record_count(self) -> int:
-        """How many records, a marker included."""
+        """The number of records, including a marker."""
         return self.header.record_count
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it belongs to a transaction: records of it, or its marker."""
+        """Whether it belongs to a transaction: records or a marker."""
         return self.header.is_transactional
 
     @property
     def marker(self) -> str | None:
-        """COMMIT or ABORT where the batch is the end of a transaction; else `None`."""
+        """COMMIT or ABORT if the batch is the end of a transaction; else `None`."""
         if not self.header.is_control:
             return None
         return "COMMIT" if is_commit_marker(self.content) else "ABORT"
 
     def records(self) -> list[DecodedRecord]:
-        """Read the records (again on each call); of a marker none.
+        """Read the records (again on each call); for a marker none.
 
         Raises:
-            RefusedError: They are malformed in a way that the checks on append do not look for.
+            RefusedError: If they are malformed in a way that the checks on append do not detect.
         """
         return [] if self.header.is_control else decode_records(self.header, self.content)
 
 
 class Appended(NamedTuple):
-    """What became of a batch that was accepted.
+    """The result for an accepted batch.
 
     Attributes:
         base_offset: The offset of its first record.
         last_offset: The offset of its last record.
         append_time: Milliseconds for LogAppendTime and for duplicates, else -1.
-        is_duplicate: Whether it was in the log already.
+        is_duplicate: Whether it was already in the log.
     """
 
     base_offset: int
@@ -152,14 +152,14 @@ class Appended(NamedTuple):
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionLog:
-    """The batches of one partition, and what it knows about its producers.
+    """The batches of one partition, and its knowledge of producers.
 
     Attributes:
         batches: All of them, oldest first.
-        transactions: Which of it is decided.
-        size: Bytes held.
-        lost: What elections took away, for whoever accounts for every record.
-        corrupt: Batches that came in no order, or with another checksum than their bytes have.
+        transactions: Which part of it is decided.
+        size: Bytes of all batches.
+        lost: The batches that elections removed, for tests that account for every record.
+        corrupt: Batches that are out of order, or whose checksum does not match their bytes.
     """
 
     config: TopicConfig
@@ -185,7 +185,7 @@ class PartitionLog:
             wall_ms: Now, in milliseconds since the epoch.
 
         Raises:
-            RefusedError: With the error code that the partition's answer has to carry.
+            RefusedError: With the error code for the partition's answer.
         """
         try:
             header = parse_single_batch(records, produce_version)
@@ -202,27 +202,27 @@ class PartitionLog:
                 self.producers.expire(header.producer_id, wall_ms - int(expiration * 1000))
             duplicate = self.producers.find_duplicate(header)
             if duplicate is not None:
-                # Kafka answers a duplicate's timestamp as log append time, on CreateTime topics too.
+                # Kafka answers a duplicate's timestamp as log append time, also for CreateTime topics.
                 last_offset = duplicate.base_offset + header.last_offset_delta
                 return Appended(duplicate.base_offset, last_offset, duplicate.timestamp, is_duplicate=True)
             self.producers.check(header)
         return self._store(records, leader_epoch, wall_ms)
 
     def append_marker(self, marker: Marker, *, leader_epoch: int, wall_ms: int) -> int:
-        """Append the end of a transaction; its offset.
+        """Append the end of a transaction; return its offset.
 
         Raises:
-            RefusedError: The producer or the coordinator has a newer epoch here.
+            RefusedError: If the producer or the coordinator has a newer epoch here.
         """
         self.producers.check_marker(marker)
         return self._store(encode_marker(marker, wall_ms), leader_epoch, wall_ms).base_offset
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Where readers of what is committed stop."""
+        """Return where readers of committed records stop."""
         return self.transactions.last_stable_offset(high_watermark, self.start_offset)
 
     def committed_batches(self, high_watermark: int) -> list[StoredBatch]:
-        """The batches before the last stable offset that no aborted transaction wrote."""
+        """Return the batches before the last stable offset, without those of aborted transactions."""
         end = self.last_stable_offset(high_watermark)
         aborted = self.transactions.aborted
         return [
@@ -238,13 +238,13 @@ class PartitionLog:
         ]
 
     def read(self, offset: int, max_bytes: int, *, committed: int, at_least_one: bool) -> list[StoredBatch]:
-        """Whole batches from the one that holds `offset` on.
+        """Return whole batches, beginning with the one that contains `offset`.
 
         Args:
             offset: Between `start_offset` and `end_offset`.
-            max_bytes: Stop before a batch that would go beyond.
+            max_bytes: Stop before a batch that would exceed this.
             committed: Stop here: the high watermark, or the last stable offset.
-            at_least_one: Give the first batch even if it is larger than `max_bytes` (KIP-74).
+            at_least_one: Return the first batch even if it is larger than `max_bytes` (KIP-74).
         """
         chosen: list[StoredBatch] = []
         total = 0
@@ -262,7 +262,7 @@ class PartitionLog:
         return chosen
 
     def first_at_or_after(self, timestamp: int) -> tuple[int, int] | None:
-        """The (offset, timestamp) of the first record that is not older than `timestamp`."""
+        """Return the (offset, timestamp) of the first record that is not older than `timestamp`."""
         for batch in self.batches:
             if batch.header.max_timestamp >= timestamp:
                 for record in batch.records():
@@ -271,7 +271,7 @@ class PartitionLog:
         return None
 
     def newest(self) -> tuple[int, int] | None:
-        """The (offset, timestamp) of the first record with the greatest timestamp."""
+        """Return the (offset, timestamp) of the first record with the greatest timestamp."""
         if not self.batches:
             return None
         timestamp = max(batch.header.max_timestamp for batch in self.batches)
@@ -285,7 +285,7 @@ class PartitionLog:
             del self._base_offsets[0]
 
     def apply_retention(self, wall_ms: int, committed: int) -> None:
-        """Let go what is too much or too old, of what is before `committed`; the last batch may be too old."""
+        """Delete what is too much or too old before `committed`; the last batch may be too old."""
         limit, seconds = self.config.retention_bytes, self.config.retention_seconds
         while limit is not None and self.size > limit and len(self.batches) > 1:
             if not self._delete_oldest(committed):
@@ -297,9 +297,9 @@ class PartitionLog:
                     break
 
     def truncate_to(self, offset: int) -> None:
-        """Lose every batch that reaches beyond `offset`, as an unclean leader election does.
+        """Remove every batch that reaches beyond `offset`, as an unclean leader election does.
 
-        The producer state is rebuilt from what is left.
+        The producer state is rebuilt from the rest.
         """
         while self.batches and self.batches[-1].last_offset >= offset:
             batch = self.batches.pop()
@@ -377,7 +377,7 @@ class PartitionLog:
         )
 
     def _remember(self, batch: StoredBatch) -> None:
-        """What a batch means for its producer, and for what is decided."""
+        """Record the effects of a batch on its producer and on decided offsets."""
         header = batch.header
         if header.producer_id == NO_PRODUCER_ID:
             return

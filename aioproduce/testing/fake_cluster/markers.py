@@ -1,13 +1,13 @@
-"""Markers on their way: a transaction that is decided is told to the leader of each of its partitions.
+"""Delivers markers: the leader of each partition of a decided transaction is told the decision.
 
-Called by `transaction_coordinator` (begin, cancel) and by `apis`, which says when somebody may do again what it
-could not. The logs (`log`) and the pending offsets (`pending_offsets`) carry them out.
+Used by `transaction_coordinator` (begin, cancel) and by `apis`, which reports when a failed attempt may succeed.
+The logs (`log`) and the pending offsets (`pending_offsets`) apply them.
 
 Invariants:
 1. A transaction is complete when each of its partitions has its marker, committed as acks=all would wait for it.
-2. Partitions that cannot take theirs (no leader, a stalled broker, too few replicas in sync) are asked again when
-   something has changed. Those of deleted topics are left out.
-3. Nothing is written by a coordinator that is stalled, or is one no longer.
+2. Partitions that cannot accept a marker (no leader, a stalled broker, too few in-sync replicas) are retried after
+   a change. Partitions of deleted topics are skipped.
+3. A coordinator that is stalled or replaced writes nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Writing:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for a change elsewhere."""
+        """Whether it is waiting for a change elsewhere."""
         return self.timer is None and not self.is_writing
 
 
@@ -58,12 +58,12 @@ class MarkerWriter:
 
     Args:
         state: The cluster.
-        faults: Who is stalled.
+        faults: The stalled brokers.
         timers: For the delay.
         offsets: The offsets that groups committed in transactions.
         wall_ms: `now` -> milliseconds since the epoch.
         appended: Called with (partition, now) after a marker was appended.
-        leader: Who leads a partition of `__transaction_state`.
+        leader: Returns the leader of a partition of `__transaction_state`.
     """
 
     _state: ClusterState
@@ -77,16 +77,16 @@ class MarkerWriter:
 
     @property
     def is_busy(self) -> bool:
-        """Whether any are on their way."""
+        """Whether any are being delivered."""
         return bool(self._writings)
 
     def begin(self, transaction: Transaction, partition: int, coordinator_epoch: int, now: float) -> None:
-        """Write the markers of a transaction that is prepared, after the configured delay.
+        """Write the markers of a prepared transaction, after the configured delay.
 
         Args:
             transaction: It is completed when they are written.
-            partition: Of `__transaction_state`, whose leader writes.
-            coordinator_epoch: Of that leader.
+            partition: The partition of `__transaction_state` whose leader writes.
+            coordinator_epoch: That leader's epoch.
             now: The time.
         """
         marker = Marker(*transaction.producer, transaction.is_commit, coordinator_epoch, transaction.version)
@@ -99,7 +99,7 @@ class MarkerWriter:
             writing.timer = self._timers.call_at(now + delay, lambda at: self._write_first(writing, at))
 
     def cancel(self, partition: int) -> None:
-        """The leader of this partition of `__transaction_state` is it no longer."""
+        """Stop, because this partition of `__transaction_state` has another leader."""
         for writing in tuple(self._writings):
             if writing.coordinated_at == partition:
                 self._writings.remove(writing)
@@ -107,13 +107,13 @@ class MarkerWriter:
                     writing.timer.cancel()
 
     def look_again(self, now: float) -> None:
-        """Try those that could not be written."""
+        """Retry the markers that could not be written."""
         for writing in tuple(self._writings):
             if writing.is_waiting and writing in self._writings:
                 self._write(writing, now)
 
     def committed(self, partition: PartitionState, now: float) -> None:
-        """The high watermark of a partition has risen, or it has another leader."""
+        """Handle that the high watermark of a partition has risen, or that it has another leader."""
         place = (partition.topic, partition.partition)
         for writing in tuple(self._writings):
             is_meant = writing.is_waiting and place in writing.transaction.partitions
@@ -121,7 +121,7 @@ class MarkerWriter:
                 self._write(writing, now)
 
     def write(self, place: Place, marker: Marker, now: float) -> tuple[int, int]:
-        """Append one marker to a log: (error code, its offset)."""
+        """Append one marker to a log; return (error code, its offset)."""
         partition = self._state.partition(*place)
         if partition is None:
             return ErrorCode.unknown_topic_or_partition, -1
@@ -157,7 +157,7 @@ class MarkerWriter:
             writing.transaction.complete(now)
 
     def _is_settled(self, writing: _Writing, place: Place, now: float) -> bool:
-        """Whether a partition has its marker, or never will; writes it where that can be."""
+        """Return whether a partition has its marker, or never will; write it if possible."""
         topic, number = place
         if topic == OFFSETS_TOPIC:
             controller = self._state.controller_id

@@ -1,14 +1,14 @@
-"""The brokers of a cluster as one model without I/O: facts in, effects out, `now` an argument.
+"""The brokers of a cluster as one model without I/O: events in, effects out, `now` an argument.
 
-Called by `server` (real sockets) and by anything that plays the network itself. Facts: `connection_opened`,
-`receive_data`, `connection_closed`, `handle_timer`; then drain `effects`, and come back at `next_timer()`.
+Used by `server` (real sockets) and by simulated networks. The events are `connection_opened`, `receive_data`,
+`connection_closed` and `handle_timer`. After each, the caller executes `effects`, and returns at `next_timer()`.
 
 Invariants:
-1. The same facts at the same times give the same effects: no clock, no randomness, no unordered iteration.
-2. A connection is served as Kafka serves it: one request at a time, answers in the order of the requests, the
-   next request untouched while one waits (a long poll, a join).
+1. The same events at the same times give the same effects: no clock, no randomness, no unordered iteration.
+2. A connection is served as Kafka does it: one request at a time, answers in the order of requests, and the next
+   request is not read while one waits (a long poll, a join).
 3. Any bytes from a client lead to an answer or to a closed connection, never to an exception.
-4. What a stalled broker was sent is kept, neither processed nor answered, until it resumes.
+4. Requests to a stalled broker are kept, neither processed nor answered, until it resumes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from aioproduce.testing.fake_cluster.transaction_coordinator import TransactionCoordinator
 
 
-# quota.window.size.seconds, of which Kafka averages eleven: how much may come at once.
+# quota.window.size.seconds, of which Kafka averages eleven: how much may arrive at once.
 _QUOTA_WINDOW: Final = 1.0
 
 
@@ -66,13 +66,13 @@ class ClusterModel:
 
     Attributes:
         effects: What to do to sockets, in order; the caller empties it.
-        produce_quota: Bytes per second that each connection may produce (Kafka counts them by user and client id);
-            who sends more is told `throttle_time_ms`, and not read meanwhile. `None` is no limit.
-        telemetry: What the cluster wants of clients' metrics (KIP-714), and what it got.
+        produce_quota: Bytes per second that each connection may produce (Kafka counts them by user and client id).
+            Clients that exceed it get `throttle_time_ms`, and are not read meanwhile. `None` means no limit.
+        telemetry: The metrics that the cluster requests of clients (KIP-714), and those received.
         groups: All consumer groups.
-        offsets: What they have committed, and what is pending.
-        transactions: All transactional ids, and who coordinates them.
-        wake: Called when something other than a fact (a call on `faults`) made work for `handle_timer`.
+        offsets: Their committed and pending offsets.
+        transactions: All transactional ids, and their coordinators.
+        wake: Called when a call other than an event (a call on `faults`) created work for `handle_timer`.
     """
 
     def __init__(self, state: ClusterState, *, epoch_ms: int) -> None:
@@ -118,13 +118,13 @@ class ClusterModel:
         state.changed = self._partition_changed
         state.described = self._described
 
-    # Facts
+    # Events
 
     def connection_opened(self, broker_id: int, now: float) -> int:
-        """A client connected to a broker.
+        """Handle that a client connected to a broker.
 
         Returns:
-            The id under which the connection is named from now on.
+            The connection's id.
         """
         self._now = now
         self.connections_opened += 1
@@ -138,7 +138,7 @@ class ClusterModel:
         return connection.connection_id
 
     def receive_data(self, connection_id: int, data: bytes, now: float) -> None:
-        """Bytes came; those of a connection that is gone are ignored."""
+        """Handle received bytes; those of a closed connection are ignored."""
         self._now = now
         connection = self._connections.get(connection_id)
         if connection is None:
@@ -148,23 +148,23 @@ class ClusterModel:
         self._is_in_fact = False
 
     def connection_closed(self, connection_id: int, now: float) -> None:
-        """The client is gone."""
+        """Handle that the client closed the connection."""
         self._now = now
         self._connections.pop(connection_id, None)
 
     def handle_timer(self, now: float) -> None:
-        """Do what is due."""
+        """Do everything that is due."""
         self._now = now
         self._is_in_fact = True
         self._timers.run_due(now)
         self._is_in_fact = False
 
     def next_timer(self) -> float | None:
-        """When `handle_timer` has something to do."""
+        """Return when `handle_timer` has something to do."""
         return self._timers.next_at()
 
     def broker_stopped(self, broker_id: int, now: float) -> None:
-        """A broker's process ended: its connections are gone, others lead its partitions."""
+        """Handle that a broker's process ended: its connections are gone, others lead its partitions."""
         self._now = now
         self._is_in_fact = True
         self._outgoing.reset_all(broker_id)
@@ -173,7 +173,7 @@ class ClusterModel:
         self._is_in_fact = False
 
     def broker_started(self, broker_id: int, now: float) -> None:
-        """It is back, as a follower, or as leader of what nobody else could lead."""
+        """Handle that a broker is back, as a follower, or as leader of partitions without a leader."""
         self._now = now
         self._is_in_fact = True
         self.state.set_running(broker_id, True)
@@ -183,12 +183,12 @@ class ClusterModel:
     # Inspection and settings
 
     def secure(self, channels: ServerChannels | None, sasl: SaslServer, *, asks_for_login: bool) -> None:
-        """Have all listeners speak TLS, or ask for a login, or both; before a client connects.
+        """Make all listeners use TLS, require a login, or both; called before a client connects.
 
         Args:
-            channels: Makes the brokers' ends of TLS; `None`: no TLS.
+            channels: Creates the brokers' ends of TLS; `None`: no TLS.
             sasl: The logins.
-            asks_for_login: Whether there are any; if not, SaslHandshake is answered ILLEGAL_SASL_STATE.
+            asks_for_login: Whether a login is required; if not, SaslHandshake is answered with ILLEGAL_SASL_STATE.
         """
         if channels is not None:
             self._outgoing.secured = SecuredConnections(channels, self.faults, self.effects.append)
@@ -196,18 +196,18 @@ class ClusterModel:
         self.set_api_versions(SASL_VERSIONS)
 
     def wall_ms(self, now: float) -> int:
-        """The brokers' wall clock, in milliseconds since the epoch."""
+        """Return the brokers' wall clock, in milliseconds since the epoch."""
         return self.epoch_ms + int(now * 1000)
 
     @property
     def connections(self) -> list[BrokerSideConnection]:
-        """Those that are open, oldest first."""
+        """The open connections, oldest first."""
         return list(self._connections.values())
 
     def set_api_versions(
         self, versions: Mapping[int, tuple[int, int] | None], broker: int | None = None
     ) -> None:
-        """Change what brokers advertise and take; `None` removes an API."""
+        """Change which versions brokers advertise and accept; `None` removes an API."""
         for broker_id in self._versions if broker is None else (broker,):
             own = self._versions[broker_id]
             for api, supported in versions.items():
@@ -218,7 +218,7 @@ class ClusterModel:
 
     @property
     def metadata_delay(self) -> float:
-        """Seconds until what has changed shows in the brokers' answers to Metadata; 0 by default."""
+        """Seconds until changes appear in the brokers' answers to Metadata; 0 by default."""
         return self._views.delay
 
     @metadata_delay.setter
@@ -340,12 +340,12 @@ class ClusterModel:
             self._answer(exchange, outcome, now)
 
     def _arrive_late(self, broker_id: int, frame: bytes, now: float) -> None:
-        """A request whose connection is gone comes by one that nobody reads from."""
+        """Process a request whose connection is gone, through one that nobody reads from."""
         if not self.state.brokers[broker_id].is_running or self._outgoing.secured is not None:
             return
         late = self._connections[self.connection_opened(broker_id, now)]
         self._receive(late, len(frame).to_bytes(4, "big") + frame, now)
-        if not late.unread:  # a stalled broker has it, and reads it later
+        if not late.unread:  # a stalled broker reads it later
             self._connections.pop(late.connection_id, None)
 
     @property
@@ -354,7 +354,7 @@ class ClusterModel:
         return self._sasl
 
     def _admit(self, connection: BrokerSideConnection, header: RequestHeader, now: float) -> Admission:
-        """Whether the connection's login lets a request through; a connection is closed here if need be."""
+        """Return whether the connection's login allows a request; close the connection if necessary."""
         login = connection.login
         if login is None:
             return Admission.SERVED
@@ -365,7 +365,7 @@ class ClusterModel:
         return admission
 
     def _over_quota(self, connection: BrokerSideConnection, api: int, size: int, now: float) -> float:
-        """Seconds until what a connection has produced is within its quota again, a second's worth to spare."""
+        """Return the seconds until a connection is within its quota again, with a second's worth to spare."""
         if self.produce_quota is None or api != ApiKey.PRODUCE:
             return 0.0
         paid_until = max(connection.quota_paid_until, now - _QUOTA_WINDOW) + size / self.produce_quota
@@ -379,7 +379,7 @@ class ClusterModel:
             self._timers.call_at(connection.throttled_until, lambda at: self._serve_if_open(connection, at))
 
     def _refuse_version(self, connection: BrokerSideConnection, header: RequestHeader, now: float) -> None:
-        """Kafka closes the connection on what it does not speak, but for ApiVersions (KIP-511)."""
+        """Close the connection for an unsupported version, as Kafka does, except for ApiVersions (KIP-511)."""
         versions = self._versions[connection.broker_id]
         if header.api_key != ApiKey.API_VERSIONS or ApiKey.API_VERSIONS not in versions:
             self._outgoing.close(connection, is_reset=False)
@@ -407,7 +407,7 @@ class ClusterModel:
         try:
             frame = encode_response(exchange.api_key, exchange.api_version, correlation_id, body)
         except OutOfBoundValue:
-            # A name that came in a newer version, too long for the two length bytes of this one.
+            # A name from a newer version that is too long for the two length bytes of this one.
             self._outgoing.close(connection, is_reset=False)
             return
         if fault is None:
@@ -429,17 +429,17 @@ class ClusterModel:
         if connection.connection_id in self._connections:
             self._serve(connection, now)
 
-    # What has changed
+    # Changes
 
     def _described(self) -> None:
         if self._views.delay > 0:
             self._plan(self._views.changed)
 
-    # Calls on `faults` and `state` come without a time, from outside or in the middle of a request: what
-    # follows from them is planned, and done by `handle_timer`.
+    # Calls on `faults` and `state` have no time, and come from outside or amid a request: `handle_timer` executes
+    # their consequences.
 
     def _partition_changed(self, partition: PartitionState) -> None:
-        # At once: the next change may hide this one.
+        # At once, because the next change may hide this one.
         self._apis.partition_changed(partition)
         if partition.tracked is not None or self._apis.has_markers:
             self._plan(lambda at: self._apis.changed_partition(partition, at))

@@ -1,11 +1,11 @@
 """OffsetCommit, TxnOffsetCommit, OffsetFetch, and FindCoordinator.
 
-Called by `apis`. Who may commit for a group `groups` says; what is committed `pending_offsets` knows.
+Used by `apis`. `groups` decides who may commit for a group; `pending_offsets` holds the committed offsets.
 
 Invariants:
 1. TxnOffsetCommit asks the transaction coordinator as Produce does: from v5 on it adds the group's partition of
    `__consumer_offsets` to the transaction, before it has that verified.
-2. OffsetFetch with `require_stable` (KIP-447) answers UNSTABLE_OFFSET_COMMIT where a transaction is not decided.
+2. OffsetFetch with `require_stable` (KIP-447) answers UNSTABLE_OFFSET_COMMIT if a transaction is not decided.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FIRST_VERSION_WITH_ABORTABLE: Final = 4
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetApis:
-    """Answers what consumers and transactional producers ask about offsets."""
+    """Answers the requests of consumers and transactional producers about offsets."""
 
     _state: ClusterState
     _groups: GroupCoordinator
@@ -61,7 +61,7 @@ class OffsetApis:
         return _by_partition(exchange, commit_one)
 
     def commit_in_transaction(self, exchange: Exchange, now: float, code: int) -> Body:
-        """TxnOffsetCommit; `code` is one that is scripted."""
+        """Handle TxnOffsetCommit; `code` is a scripted one."""
         body = exchange.body
         if code == ErrorCode.none:
             code = self._refusal(body)
@@ -95,7 +95,7 @@ class OffsetApis:
         return _by_partition(exchange, commit_one)
 
     def fetch(self, exchange: Exchange) -> Body:
-        """OffsetFetch, for one group or (v8 and later) several."""
+        """Answer OffsetFetch, for one group or (v8 and later) several."""
         body = exchange.body
         is_stable = bool(body.get("require_stable", False))
         wanted = body.get("groups")
@@ -111,7 +111,7 @@ class OffsetApis:
             ]
         }
 
-    # Inside
+    # Internals
 
     def _refusal(self, body: Any) -> int:
         if self._state.is_transactional_id_denied(body["transactional_id"]):

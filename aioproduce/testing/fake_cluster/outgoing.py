@@ -1,9 +1,9 @@
-"""What a model's connections send, and how they end: answers in order, late, spoiled by a fault, or in cipher.
+"""What the model's connections send, and how they end: answers in order, late, changed by a fault, or encrypted.
 
-Called by `model` alone.
+Used by `model` alone.
 
 Invariants:
-1. What is due earlier than what was posted before it waits for that: answers stay in order.
+1. An answer that is due earlier than a previous one waits for that: answers stay in order.
 2. A stalled broker sends nothing; what is due meanwhile is sent when it resumes.
 """
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class Outgoing:
-    """The way out of all connections.
+    """The output of all connections.
 
     Args:
-        connections: Those that are open, by id; one that is closed is taken out here.
-        effects: Where effects go.
+        connections: The open ones, by id; a closed one is removed here.
+        effects: The list of effects.
         timers: The model's.
         faults: The cluster's.
         secured: Encrypts; `None` without TLS.
@@ -48,7 +48,7 @@ class Outgoing:
         self._enqueue(connection, Send(connection.connection_id, data), now, delay)
 
     def post_faulty(self, connection: BrokerSideConnection, fault: Fault, frame: bytes, now: float) -> None:
-        """Send an answer as a fault has it, if at all."""
+        """Send an answer as changed by a fault, if at all."""
         whole = len(frame).to_bytes(4, "big") + frame
         match fault.kind:
             case AnswerFault.DROP:
@@ -69,7 +69,7 @@ class Outgoing:
                 self.post(connection, frame, now)
 
     def close_later(self, connection: BrokerSideConnection, now: float, delay: float = 0.0) -> None:
-        """Close a connection after what it is to send, and not before `delay` seconds."""
+        """Close a connection after its pending answers, and not before `delay` seconds."""
         self._enqueue(connection, Close(connection.connection_id, is_reset=False), now, delay)
 
     def close(self, connection: BrokerSideConnection, *, is_reset: bool) -> None:
@@ -84,7 +84,7 @@ class Outgoing:
                 self.close(connection, is_reset=True)
 
     def flush(self, connection: BrokerSideConnection, now: float) -> None:
-        """Send what is due."""
+        """Send everything that is due."""
         is_open = connection.connection_id in self._connections
         if not is_open or self._faults.is_stalled(connection.broker_id):
             return

@@ -1,12 +1,12 @@
-"""What groups have committed: offsets that count, and offsets of transactions that are not decided.
+"""The offsets that groups committed, and those of undecided transactions.
 
 Called by `offset_apis` (commits and reads) and by `markers` (the ends of transactions). It follows
 `OffsetMetadataManager` of Apache Kafka 4.3.1.
 
 Invariants:
-1. A pending offset counts when the marker of its transaction says so, and not before; an abort drops it.
-2. Of two offsets of one place the one that was committed later counts, whichever was decided later.
-3. `__consumer_offsets` has no log here. Each of its partitions knows its producers, as those of topics do.
+1. A pending offset takes effect with the commit marker of its transaction, not before; an abort drops it.
+2. Of two offsets of one partition the one committed later wins, whichever was decided later.
+3. `__consumer_offsets` has no log here. Each of its partitions knows its producers, like a topic's partition.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CommittedOffset(NamedTuple):
     """One offset of a group.
 
     Attributes:
-        position: Which commit of the cluster it was, counted from 1.
+        position: Number of the commit in the cluster, from 1.
     """
 
     offset: int
@@ -55,7 +55,7 @@ class PendingOffsets:
     def commit(
         self, group_id: str, place: Place, offset: int, leader_epoch: int, metadata: str | None
     ) -> None:
-        """Commit an offset that counts at once."""
+        """Commit an offset that takes effect at once."""
         made = self._made(offset, leader_epoch, metadata)
         self.committed.setdefault(group_id, {})[place] = made
 
@@ -68,21 +68,21 @@ class PendingOffsets:
         leader_epoch: int,
         metadata: str | None,
     ) -> None:
-        """Commit an offset that counts when its transaction is committed."""
+        """Commit an offset that takes effect when its transaction is committed."""
         self.producers_of(group_id).begin(*producer)
         groups = self._pending.setdefault(producer.producer_id, {})
         groups.setdefault(group_id, {})[place] = self._made(offset, leader_epoch, metadata)
 
     def is_unstable(self, group_id: str, place: Place) -> bool:
-        """Whether a transaction that is not decided has an offset of this place."""
+        """Return whether an undecided transaction has an offset of this partition."""
         return any(place in groups.get(group_id, ()) for groups in self._pending.values())
 
     def producers_of(self, group_id: str) -> ProducerState:
-        """The producers that the group's partition of `__consumer_offsets` knows."""
+        """Return the producers that the group's partition of `__consumer_offsets` knows."""
         return self._producers.setdefault(partition_of(group_id), ProducerState())
 
     def complete(self, partition: int, marker: Marker) -> int:
-        """A marker for one partition of `__consumer_offsets`; an error code."""
+        """Append a marker to one partition of `__consumer_offsets`. Return an error code."""
         producers = self._producers.setdefault(partition, ProducerState())
         try:
             producers.check_marker(marker)

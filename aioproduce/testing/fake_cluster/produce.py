@@ -1,20 +1,21 @@
 """The Produce API, v3 to v13.
 
-Called by `apis`. Order of the checks as in Kafka: the transactional id, the transaction (`verification`), acks,
-topic (by name, or by id from v13), authorisation, leadership (with KIP-951's hint from v10),
+Used by `apis`. The order of the checks is Kafka's: the transactional id, the transaction (`verification`), acks,
+topic (by name, or by id from v13 on), authorization, leadership (with KIP-951's hint from v10 on),
 `min.insync.replicas`, then the batch itself (`log`).
 
 Invariants:
-1. acks=0 is never answered. If anything was wrong with it, the connection is closed instead, as Kafka does:
-   the client has no other way to learn that its metadata is old.
-2. acks=1 is answered at once. acks=all waits until the high watermark of every partition of the request is
-   beyond its batch, a duplicate included. What ends the wait earlier, per partition: another leader
-   (NOT_LEADER_OR_FOLLOWER), the request's `timeout` (REQUEST_TIMED_OUT). Either way the batch is in the log,
-   and its fate open.
-3. A partition that is named twice in a request keeps the last of its batches, and is answered once.
-4. A transactional batch is appended only when its partition is in the producer's transaction: up to v11 the client
-   has added it, from v12 on the broker does. A broker that meets the markers of the last transaction asks again in
-   `retry_backoff` seconds for at most `retry_backoff_max`; then the client is told CONCURRENT_TRANSACTIONS.
+1. acks=0 is never answered. On any error the connection is closed instead, as in Kafka: the client has no other way
+   to learn that its metadata is old.
+2. acks=1 is answered at once. acks=all waits until the high watermark of every partition of the request is beyond
+   its batch, including duplicates. For each partition, the wait can end earlier with another leader
+   (NOT_LEADER_OR_FOLLOWER) or after the request's `timeout` (REQUEST_TIMED_OUT). Either way the batch is in the
+   log, and its fate is open.
+3. If a request names a partition twice, the last of its batches is kept, and it is answered once.
+4. A transactional batch is appended only if its partition is in the producer's transaction: up to v11 the client
+   has added it, from v12 on the broker does. If the last transaction's markers are not written yet, the broker
+   asks again every `retry_backoff` seconds for at most `retry_backoff_max`, and then answers
+   CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _CODES_WITH_LOG_START: Final = (
     ErrorCode.invalid_producer_epoch,
     ErrorCode.unknown_producer_id,
 )
-"""With them a broker says where its log begins: a client learns from that whether it was forgotten."""
+"""For these codes a broker reports where its log begins, from which a client learns whether it was forgotten."""
 
 _FIRST_VERSION_WITH_ABORTABLE: Final = 11
 _UNREACHED_COORDINATOR: Final = (
@@ -69,7 +70,7 @@ _UNREACHED_COORDINATOR: Final = (
     ErrorCode.coordinator_not_available,
     ErrorCode.not_coordinator,
 )
-"""NOT_ENOUGH_REPLICAS to the client: old ones would not retry on the true ones."""
+"""The codes that become NOT_ENOUGH_REPLICAS for old clients, which would not retry on the actual ones."""
 
 _LEADER_CODES: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
@@ -101,12 +102,12 @@ class ProduceHandler:
 
     Args:
         state: The cluster.
-        faults: Asked for each partition.
+        faults: Checked for each partition.
         timers: For requests that wait.
-        views: What brokers believe of leaders, for the hints of KIP-951.
+        views: The brokers' views of leaders, for the hints of KIP-951.
         verifier: Asks transaction coordinators.
         wall_ms: `now` -> milliseconds since the epoch.
-        appended: Called with (partition, now) after each append: followers fetch it, waiting consumers look
+        appended: Called with (partition, now) after each append: followers fetch it, waiting consumers check
             again.
         answer: Answers a request that has waited.
     """
@@ -122,7 +123,7 @@ class ProduceHandler:
     _waiting: dict[tuple[str, int], list[_WaitingProduce]] = field(default_factory=dict)
 
     def handle(self, exchange: Exchange, now: float) -> Body | Outcome:
-        """Append what the request brings; answer, or wait until it is committed."""
+        """Append the request's batches; answer, or wait until they are committed."""
         transactional = list(self._transactional(exchange))
         if not transactional:
             return self._append_all(exchange, {}, now)
@@ -139,7 +140,7 @@ class ProduceHandler:
     def _verify(
         self, exchange: Exchange, batches: list[tuple[Place, BatchHeader]], since: float, now: float
     ) -> Body | Outcome:
-        """Have the coordinator verify or add the partitions of transactional batches, then append."""
+        """Let the coordinator verify or add the partitions of transactional batches, then append."""
         led = {}
         for place, header in batches:
             partition = self._state.partition(*place)
@@ -175,7 +176,7 @@ class ProduceHandler:
             self._answer(exchange, outcome, now)
 
     def _append_all(self, exchange: Exchange, refused: dict[Place, int], now: float) -> Body | Outcome:
-        """Append to all partitions but those that are refused, each with its code."""
+        """Append to all partitions except those that are refused, each with its code."""
         acks = exchange.body["acks"]
         responses = []
         unsettled: list[_UnsettledBatch] = []
@@ -203,10 +204,10 @@ class ProduceHandler:
         return self._body(responses)
 
     def settle(self, partition: PartitionState) -> bool:
-        """Decide what can be decided of the batches that wait for this partition.
+        """Decide what can be decided for the batches that wait for this partition.
 
-        To be called at every change of its leader, high watermark or configuration, before anything else
-        happens to it; without a time, since nothing is sent here.
+        Called at every change of its leader, high watermark or configuration, before anything else happens to it.
+        It needs no time, because nothing is sent here.
 
         Returns:
             Whether `answer_settled` has something to do.
@@ -220,7 +221,7 @@ class ProduceHandler:
         return has_settled
 
     def answer_settled(self, partition: PartitionState, now: float) -> None:
-        """Answer the requests of which no batch waits any more."""
+        """Answer the requests without any waiting batch."""
         for waiting in tuple(self._waiting.get((partition.topic, partition.partition), ())):
             if not waiting.unsettled:
                 self._finish(waiting, now)
@@ -267,14 +268,14 @@ class ProduceHandler:
         return {"responses": responses, "node_endpoints": self._endpoints(responses)}
 
     def _resolve(self, exchange: Exchange, topic: dict[str, Any]) -> tuple[str | None, int]:
-        """The topic's name, and the error code for a topic that is not there."""
+        """Return the topic's name, and the error code for a missing topic."""
         if exchange.api_version < _FIRST_VERSION_WITH_TOPIC_IDS:
             return topic["name"], ErrorCode.unknown_topic_or_partition
         found = self._state.topic_by_id(topic["topic_id"])
         return (None if found is None else found.name), ErrorCode.unknown_topic_id
 
     def _transactional(self, exchange: Exchange) -> Iterator[tuple[Place, BatchHeader]]:
-        """The transactional batches of a request, with their partitions."""
+        """Yield the transactional batches of a request, with their partitions."""
         for topic in exchange.body["topic_data"]:
             for entry in topic["partition_data"]:
                 content = entry["records"] or b""
@@ -286,7 +287,7 @@ class ProduceHandler:
                     yield (name, entry["index"]), header
 
     def _places(self, exchange: Exchange) -> Iterator[Place]:
-        """Every partition of a request."""
+        """Yield every partition of a request."""
         for topic in exchange.body["topic_data"]:
             name = self._resolve(exchange, topic)[0]
             if name is not None:
@@ -332,7 +333,7 @@ class ProduceHandler:
             "record_errors": (),
         }
         if fault is not None:
-            # What is in the log has its offset, as in Kafka, whatever the code says.
+            # A batch in the log has its offset, as in Kafka, whatever the code is.
             answer.update(_error_fields(_scripted(fault)))
         elif acks == -1 and partition.high_watermark <= appended.last_offset:
             unsettled.append(_UnsettledBatch(partition, appended.last_offset + 1, answer))
@@ -388,7 +389,7 @@ class ProduceHandler:
         return answer
 
     def _endpoints(self, responses: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The addresses of the leaders that the answers name (KIP-951)."""
+        """Return the addresses of the leaders in the answers (KIP-951)."""
         leaders = {
             answer["current_leader"]["leader_id"]: None
             for response in responses

@@ -1,19 +1,19 @@
-"""Idempotence per partition: which sequence a producer may send next.
+"""Idempotence per partition: which sequence number a producer may send next.
 
-Called by `log` on every append with a producer id. It follows `ProducerStateManager`, `ProducerStateEntry`
-and `ProducerAppendInfo` of Apache Kafka 4.3 (their behaviour was read from the published jar).
+Used by `log` on every append with a producer id. It follows `ProducerStateManager`, `ProducerStateEntry` and
+`ProducerAppendInfo` of Apache Kafka 4.3 (their behaviour was read from the published jar).
 
 Invariants:
-1. Per producer id the last `WINDOW` batches are remembered. A batch with the epoch, first and last sequence
-   of one of them is a duplicate: it is acknowledged with the original offset and not appended again.
-2. DUPLICATE_SEQUENCE_NUMBER is never answered: brokers since Kafka 2.x call a batch that is older than the
-   window, or that overlaps it in part, OUT_OF_ORDER_SEQUENCE_NUMBER like any other gap.
-3. An older epoch is INVALID_PRODUCER_EPOCH. A newer one must start at sequence 0, and forgets the window.
-4. A producer that this partition does not know (never seen, expired, or lost in a truncation) may start at
-   any sequence (KIP-360): UNKNOWN_PRODUCER_ID is never answered. In a transaction of version 2 it starts at 0.
+1. For each producer id the last `WINDOW` batches are kept. A batch with the epoch, first and last sequence of one
+   of them is a duplicate: it is acknowledged with the original offset and not appended again.
+2. DUPLICATE_SEQUENCE_NUMBER is never answered: brokers since Kafka 2.x answer OUT_OF_ORDER_SEQUENCE_NUMBER for a
+   batch that is older than the window or overlaps it partly, like for any other gap.
+3. An older epoch is INVALID_PRODUCER_EPOCH. A newer one must start at sequence 0, and clears the window.
+4. A producer that is unknown to this partition (never seen, expired, or lost in a truncation) may start at any
+   sequence (KIP-360): UNKNOWN_PRODUCER_ID is never answered. In a transaction of version 2 it starts at 0.
 5. The sequence after 2^31-1 is 0.
-6. A marker under a newer epoch forgets the window, and one under the same epoch keeps it. From
-   `transaction.version` 2 on a marker has a newer epoch, unless it repeats one that was written.
+6. A marker with a newer epoch clears the window, and one with the same epoch keeps it. From `transaction.version` 2
+   on a marker has a newer epoch, unless it repeats one that was written.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class AppendedBatch(NamedTuple):
 @final
 @dataclass(slots=True)
 class ProducerEntry:
-    """What one partition knows about one producer.
+    """One partition's knowledge of one producer.
 
     Attributes:
-        timestamp: Of its last batch or marker, in milliseconds since the epoch.
-        coordinator_epoch: In its last marker; -1 without one.
-        is_open: Whether it has a transaction open here.
+        timestamp: The time of its last batch or marker, in milliseconds since the epoch.
+        coordinator_epoch: The epoch in its last marker; -1 without one.
+        is_open: Whether it has an open transaction here.
     """
 
     epoch: int
@@ -71,7 +71,7 @@ class ProducerEntry:
 @final
 @dataclass(slots=True)
 class _Verification:
-    """That the coordinator was asked about a producer's transaction; kept till the next append."""
+    """Records that the coordinator was asked about a producer's transaction; kept until the next append."""
 
     epoch: int
     lowest_sequence: int
@@ -90,18 +90,18 @@ class ProducerState:
 
     @property
     def entries(self) -> dict[int, ProducerEntry]:
-        """What is known, by producer id."""
+        """All entries, by producer id."""
         return self._entries
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """What is known about `producer_id`."""
+        """Return the entry of `producer_id`."""
         return self._entries.get(producer_id)
 
     def needs_verification(self, producer_id: int, epoch: int, sequence: int, version: int) -> bool:
-        """Whether the coordinator has to be asked before a transactional batch is appended (KIP-890).
+        """Return whether the coordinator has to be asked before a transactional batch is appended (KIP-890).
 
         Raises:
-            SequenceError: INVALID_PRODUCER_EPOCH: the epoch is an older one.
+            SequenceError: INVALID_PRODUCER_EPOCH, if the epoch is an older one.
         """
         entry = self._entries.get(producer_id)
         if entry is not None and epoch < entry.epoch:
@@ -121,7 +121,7 @@ class ProducerState:
         return True
 
     def find_duplicate(self, header: BatchHeader) -> AppendedBatch | None:
-        """The batch of the window that `header` repeats, if it does."""
+        """Return the batch of the window that `header` repeats, if any."""
         entry = self._entries.get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch:
             return None
@@ -129,7 +129,7 @@ class ProducerState:
         return next((batch for batch in entry.batches if batch[:2] == wanted), None)
 
     def check(self, header: BatchHeader) -> None:
-        """Raise `SequenceError` unless `header`, which is no duplicate, may be appended now."""
+        """Raise `SequenceError` unless `header`, which is not a duplicate, may be appended now."""
         entry = self._entries.get(header.producer_id)
         described = (
             f"producer {header.producer_id}, epoch {header.producer_epoch}, seq {header.base_sequence}"
@@ -162,10 +162,10 @@ class ProducerState:
             raise SequenceError(ErrorCode.invalid_txn_state, f"{described}: a transaction is open")
 
     def check_marker(self, marker: Marker) -> None:
-        """Raise unless a marker may be appended now.
+        """Check that a marker may be appended now.
 
         Raises:
-            SequenceError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+            SequenceError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED, if it may not.
         """
         entry = self._entries.get(marker.producer_id)
         if entry is None:
@@ -184,7 +184,7 @@ class ProducerState:
             )
 
     def append(self, header: BatchHeader, base_offset: int) -> None:
-        """Remember a batch that was appended at `base_offset`."""
+        """Record a batch that was appended at `base_offset`."""
         entry = self._entry_at(header.producer_id, header.producer_epoch)
         entry.timestamp = header.max_timestamp
         entry.batches.append(
@@ -195,7 +195,7 @@ class ProducerState:
             self._verifications.pop(header.producer_id, None)
 
     def append_marker(self, marker: Marker, timestamp: int) -> None:
-        """Remember a marker: the producer's transaction is over here."""
+        """Record a marker: the producer's transaction has ended here."""
         entry = self._entry_at(marker.producer_id, marker.epoch)
         entry.timestamp, entry.coordinator_epoch, entry.is_open = timestamp, marker.coordinator_epoch, False
         verification = self._verifications.get(marker.producer_id)
@@ -203,7 +203,7 @@ class ProducerState:
             del self._verifications[marker.producer_id]
 
     def begin(self, producer_id: int, epoch: int) -> None:
-        """Note that a transaction is open, where there is no batch to tell it: among a group's offsets."""
+        """Record that a transaction is open without a batch: for a group's offsets."""
         self._entry_at(producer_id, epoch).is_open = True
         self._verifications.pop(producer_id, None)
 
@@ -217,7 +217,7 @@ class ProducerState:
         return entry
 
     def expire(self, producer_id: int, oldest_ms: int) -> None:
-        """Forget a producer whose last batch is older than this. Kafka looks every ten minutes only."""
+        """Forget a producer whose last batch is older than this. Kafka checks only every ten minutes."""
         entry = self._entries.get(producer_id)
         if entry is not None and entry.timestamp < oldest_ms and not entry.is_open:
             del self._entries[producer_id]

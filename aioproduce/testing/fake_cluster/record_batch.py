@@ -1,14 +1,14 @@
 """Record batch v2 as a broker reads it: header, checksum, records.
 
-Called by `log` on every append (header, checksum, shape) and by inspection (`FakeCluster.records`). Independent
-of the producer's own encoder, so that it can judge it. Written from the format's description in Kafka's
-documentation ("Record Batch"); every read is bounds-checked.
+Used by `log` on every append (header, checksum, shape) and by inspection (`FakeCluster.records`). Independent of
+the producer's own encoder, in order to check it. Written from the format's description in Kafka's documentation
+("Record Batch"); every read is bounds-checked.
 
 Invariants:
-1. Any bytes give a batch or an `InvalidBatchError`, never anything else.
-2. What is checked on every append costs one pass of CRC-32C and one step per record (the length prefixes must
-   add up to the batch and to the count in its header). Keys, values, headers and offset deltas are read when
-   somebody looks, or always with `check_records=True`.
+1. Any bytes give a batch, or an `InvalidBatchError`.
+2. The checks on every append cost one pass of CRC-32C and one step per record (the length prefixes must add up to
+   the batch and to the count in its header). Keys, values, headers and offset deltas are read on inspection, or
+   always with `check_records=True`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aioproduce.testing.fake_cluster.failures import InvalidBatchError
 HEADER_BYTES: Final = 61
 # The checksum covers everything from the attributes on.
 CRC_START: Final = 21
-# What the length field does not count: base offset and the field itself.
+# The bytes that the length field does not count: base offset and the field itself.
 LOG_OVERHEAD: Final = 12
 MAGIC_OFFSET: Final = 16
 NO_PRODUCER_ID: Final = -1
@@ -46,7 +46,7 @@ _MAX_TIMESTAMP: Final = struct.Struct(">q")
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes in front of the records of a batch."""
+    """The 61 bytes before the records of a batch."""
 
     base_offset: int
     batch_length: int
@@ -79,12 +79,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether it holds a transaction marker, which no client may write."""
+        """Whether it has a transaction marker, which no client may write."""
         return bool(self.attributes & CONTROL_FLAG)
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record: after 2^31-1 comes 0."""
+        """The sequence of the last record; 0 follows 2^31-1."""
         if self.base_sequence < 0:
             return self.base_sequence
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
@@ -106,19 +106,19 @@ def read_header(batch: bytes | memoryview) -> BatchHeader:
 
 
 def parse_single_batch(records: bytes | memoryview, produce_version: int) -> BatchHeader:
-    """Check that `records` is exactly one v2 batch, as Produce requests since v3 must hold.
+    """Check that `records` is exactly one v2 batch, as Produce requests since v3 require.
 
     Args:
         records: The bytes of one partition in a Produce request.
         produce_version: The request's version: zstd needs v7 (KIP-110).
 
     Returns:
-        Its header; the checksum and the records are not yet looked at.
+        Its header; the checksum and the records are not checked yet.
 
     Raises:
-        InvalidBatchError: INVALID_RECORD, CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE, as Kafka's
-            `ProduceRequest.validateRecords` and its log say. Bytes after the batch are refused even where
-            they are no complete second batch, which Kafka ignores: no producer has a reason to send them.
+        InvalidBatchError: INVALID_RECORD, CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE, as in Kafka's
+            `ProduceRequest.validateRecords` and its log. Bytes after the batch are refused even if they are not a
+            complete second batch, which Kafka ignores: no producer has a reason to send them.
     """
     if len(records) <= MAGIC_OFFSET:
         raise _invalid("Produce requests must have at least one record batch per partition")
@@ -158,8 +158,8 @@ def check_crc(header: BatchHeader, batch: bytes | memoryview) -> None:
 def check_client_batch(header: BatchHeader) -> None:
     """Raise INVALID_RECORD for a header that no client may send (Kafka's `LogValidator.validateBatch`).
 
-    Stricter than Kafka in one thing: the LogAppendTime flag is refused for every topic; Kafka clears it where
-    the topic has CreateTime.
+    It is stricter than Kafka in one respect: the LogAppendTime flag is refused for every topic, while Kafka clears
+    it if the topic has CreateTime.
     """
     if header.base_offset != 0:
         raise _invalid(f"The baseOffset of the record batch should be 0, but it is {header.base_offset}")
@@ -202,15 +202,15 @@ def check_shape(header: BatchHeader, batch: bytes | memoryview) -> None:
     if position != end:
         raise _invalid("Incorrect declared batch size, premature end of the last record")
     if count != header.record_count:
-        raise _invalid(f"The batch says that it has {header.record_count} records, and has {count}")
+        raise _invalid(f"The batch claims to have {header.record_count} records, but has {count}")
 
 
 def decode_records(header: BatchHeader, batch: bytes | memoryview) -> list[DecodedRecord]:
     """Read every record of a batch.
 
     Raises:
-        InvalidBatchError: INVALID_RECORD where the records are not what the header says, offset deltas that
-            do not count from 0 included.
+        InvalidBatchError: INVALID_RECORD if the records do not fit the header, or if offset deltas do not count
+            from 0.
     """
     records = _records_of(header, batch)
     decoded: list[DecodedRecord] = []
@@ -230,14 +230,14 @@ def decode_records(header: BatchHeader, batch: bytes | memoryview) -> list[Decod
 def stamp(
     batch: bytes | memoryview, *, base_offset: int, leader_epoch: int, append_time: int | None
 ) -> bytes:
-    """The batch as the leader writes it to its log.
+    """Return the batch as the leader writes it to its log.
 
     Args:
         batch: One valid batch.
         base_offset: The offset of its first record.
         leader_epoch: The partition's leader epoch.
-        append_time: Milliseconds for a LogAppendTime topic: changes attributes, and so the checksum; `None`
-            keeps the producer's timestamps.
+        append_time: Milliseconds for a LogAppendTime topic, which changes attributes and checksum; `None` keeps
+            the producer's timestamps.
 
     Returns:
         A copy.

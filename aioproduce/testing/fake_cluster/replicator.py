@@ -1,17 +1,17 @@
-"""Followers catch up, in time: ends of replicas, the ISR, the high watermark.
+"""Replication over time: the ends of followers, the ISR, the high watermark.
 
-Called by `model` (appends, changes of leaders, of faults, of brokers), which passes the time. It does nothing
-for partitions that are not tracked. Followers do not ask over the network: `ReplicationConfig.lag` after an
-append each of them that can fetch has it. One can while it and the leader run, neither is stalled, and nobody
-paused it (`Faults.pause_replication`).
+Called by `model` (appends, changes of leaders, of faults, of brokers), which passes the time. It does nothing for
+partitions that are not tracked. Followers do not fetch over the network: `ReplicationConfig.lag` after an append,
+each follower that can fetch has it. A follower can fetch while it and the leader run, neither is stalled, and it
+is not paused (`Faults.pause_replication`).
 
 Invariants:
-1. The high watermark moves only when a follower's end or the ISR changes, and `committed` is called after it
-   did, or after anything else that a waiting request has to know.
-2. A follower leaves the ISR when it has lacked something for `lag_timeout`, counted as Kafka does: from when
-   it last had everything, or from when it stopped to fetch if that is longer ago. It comes back when it has
-   everything up to the high watermark and up to where the leader's epoch began.
-3. A leader that is stalled shrinks nothing; when it goes on, the followers that fetch start afresh.
+1. The high watermark moves only when a follower's end or the ISR changes. `committed` is called after that, and
+   after any other change that a waiting request must see.
+2. A follower leaves the ISR when it has been behind for `lag_timeout`, counted as in Kafka: since it last had
+   everything, or since it stopped fetching if that was earlier. It returns when it has everything up to the high
+   watermark and up to the start of the leader's epoch.
+3. A stalled leader does not shrink the ISR; when it continues, the time of the followers that fetch starts again.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Replicator:
 
     Args:
         state: The cluster.
-        faults: Who cannot fetch.
-        timers: For what happens later.
-        committed: Called with (partition, now) when waiting requests should look again.
+        faults: Which brokers cannot fetch.
+        timers: For later actions.
+        committed: Called with (partition, now) when waiting requests should be checked again.
         described: Called when an ISR has changed.
     """
 
@@ -51,7 +51,7 @@ class Replicator:
     _idle_since: dict[int, float] = field(default_factory=dict)
 
     def appended(self, partition: PartitionState, now: float) -> None:
-        """The leader has something new."""
+        """Handle an append to the leader's log."""
         tracked, config = partition.tracked, self._state.replication
         if tracked is None or config is None:
             self._committed(partition, now)
@@ -64,7 +64,7 @@ class Replicator:
             self._advance(partition, config, now)
 
     def partition_changed(self, partition: PartitionState, now: float) -> None:
-        """A leader or an ISR has changed, the log was truncated, or somebody can fetch again."""
+        """Handle a changed leader or ISR, a truncated log, or a follower that can fetch again."""
         tracked, config = partition.tracked, self._state.replication
         if tracked is not None and config is not None and partition.leader_id != NO_LEADER:
             if tracked.seen_epoch != partition.leader_epoch:
@@ -79,7 +79,7 @@ class Replicator:
         self._committed(partition, now)
 
     def faults_changed(self, now: float) -> None:
-        """A broker was stalled, paused or let go: note since when it does not fetch, let others catch up."""
+        """Handle a stalled, paused or released broker: note when it stopped fetching; let others catch up."""
         resumed = []
         for broker_id, broker in self._state.brokers.items():
             is_idle = not (broker.is_running and self._is_able(broker_id))
@@ -126,7 +126,7 @@ class Replicator:
             self._timers.call_at(at, lambda now: self._look_for_lag(partition, now))
 
     def _look_for_lag(self, partition: PartitionState, now: float) -> None:
-        """Shrink the ISR by who has been behind for too long; look again when the next one can be."""
+        """Remove followers that were behind for too long from the ISR; plan the next check."""
         tracked, config, leader = partition.tracked, self._state.replication, partition.leader_id
         if tracked is None or config is None or now < tracked.looks_at:
             return
@@ -159,7 +159,7 @@ class Replicator:
             self._timers.call_at(at, lambda now: self._replicate(partition, now))
 
     def _replicate(self, partition: PartitionState, now: float) -> None:
-        """Give followers what has been appended for longer than the lag."""
+        """Copy to the followers what was appended longer than the lag ago."""
         tracked, config = partition.tracked, self._state.replication
         if tracked is None or config is None or now < tracked.replicates_at:
             return
@@ -186,7 +186,7 @@ class Replicator:
         if tracked.end_of(follower) >= partition.log.end_offset:
             tracked.behind_since.pop(follower, None)
         elif tracked.appended:
-            # What it lacked has come, and what it lacks now is younger.
+            # It has everything it lacked before; what it lacks now is newer.
             tracked.behind_since[follower] = tracked.appended[0][0]
             if follower in tracked.isr:
                 self._look_at(partition, tracked, tracked.appended[0][0])

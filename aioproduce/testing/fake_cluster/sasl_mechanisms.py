@@ -1,11 +1,11 @@
 """The broker's side of PLAIN, SCRAM and OAUTHBEARER.
 
-Made by `sasl_server`, one conversation a connection and login. It shares no code with `aioproduce.security` on
-purpose: what a client says is judged by another implementation, as a real broker would.
+Created by `sasl_server`: one conversation per connection and login. On purpose it shares no code with
+`aioproduce.security`: the client is checked by another implementation, as by a real broker.
 
 Invariants:
-1. Any bytes give a challenge or a `LoginRefusedError`, never anything else.
-2. Passwords are their UTF-8, as in Kafka: no SASLprep (RFC 4013) is applied.
+1. Any bytes lead to a challenge or a `LoginRefusedError`, nothing else.
+2. Passwords are used as their UTF-8, as in Kafka, without SASLprep (RFC 4013).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Claims: TypeAlias = Mapping[str, Any]
 TokenVerifier: TypeAlias = Callable[[str], Claims]
-"""A token -> its claims, of which `sub` and `exp` are read; raises ValueError for a token that is no good."""
+"""Returns the claims of a token, of which `sub` and `exp` are read; raises ValueError if the token is not valid."""
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 SCRAM_HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -33,15 +33,15 @@ SCRAM_HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-
 _NONCE_BYTES: Final = 18
 _SALT_BYTES: Final = 16
 _LATEST: Final = 2.0**40
-"""In seconds since the epoch: what ends later has no lifetime that fits the protocol's milliseconds."""
+"""In seconds since the epoch. A lifetime beyond this does not fit the protocol's milliseconds."""
 _INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
 
 
 class LoginRefusedError(Exception):
-    """A client is not let in.
+    """A login was refused.
 
     Args:
-        text: What the broker says of it; `None`: what Kafka says of any login that is no good.
+        text: The broker's error message; `None`: Kafka's general message.
     """
 
     def __init__(self, text: str | None = None) -> None:
@@ -53,8 +53,8 @@ class Conversation(Protocol):
     """One login.
 
     Attributes:
-        principal: Who has logged in; `None` until it is done.
-        expires_at: When what the client has shown ends, in seconds since the epoch; `None`: never.
+        principal: The logged-in user; `None` before the login is complete.
+        expires_at: When the credentials expire, in seconds since the epoch; `None`: never.
     """
 
     principal: str | None
@@ -64,18 +64,18 @@ class Conversation(Protocol):
         """Answer the client.
 
         Raises:
-            LoginRefusedError: It is not let in.
+            LoginRefusedError: If the login is refused.
         """
 
 
 @final
 @dataclass(slots=True, repr=False)
 class Users:
-    """Who may log in with a password, and what SCRAM keeps of it.
+    """The users with passwords, and their SCRAM credentials.
 
     Args:
         passwords: By name.
-        random: So many bytes of chance.
+        random: Returns this many random bytes.
         iterations: Of PBKDF2.
     """
 
@@ -90,16 +90,16 @@ class Users:
         self.passwords[name] = password
 
     def remove(self, name: str) -> None:
-        """Forget a user, if there is such a one."""
+        """Remove a user if it exists."""
         self.passwords.pop(name, None)
         for mechanism in SCRAM_HASHES:
             self._salted.pop((mechanism, name), None)
 
     def salted(self, mechanism: str, name: str) -> tuple[bytes, bytes]:
-        """A salt and the salted password (RFC 5802).
+        """Return a salt and the salted password (RFC 5802).
 
         Raises:
-            LoginRefusedError: There is no such user.
+            LoginRefusedError: If the user does not exist.
         """
         if name not in self.passwords:
             raise LoginRefusedError
@@ -123,7 +123,7 @@ class PlainConversation:
     expires_at: float | None = None
 
     def step(self, response: bytes) -> bytes:
-        """Take the one message."""
+        """Check the only message."""
         parts = _text(response).split("\0")
         if len(parts) != 3 or not all(parts[1:]):
             raise LoginRefusedError("Authentication failed: Invalid SASL/PLAIN response")
@@ -162,7 +162,7 @@ class ScramConversation:
     _nonce: str = ""
 
     def step(self, response: bytes) -> bytes:
-        """Take the client's first message, then its proof."""
+        """Answer the client's first message, then check its proof."""
         return self._begin(_text(response)) if self._first is None else self._end(_text(response))
 
     def _begin(self, message: str) -> bytes:
@@ -208,10 +208,10 @@ _BEARER_FIELD: Final = re.compile(r"(?<=\x01)([A-Za-z]+)=([\x21-\x7e \t\r\n]*)(?
 @final
 @dataclass(slots=True, repr=False)
 class BearerConversation:
-    """RFC 7628: a token, and KIP-342's extensions.
+    """RFC 7628: a token, and the extensions of KIP-342.
 
     Attributes:
-        extensions: What the client sent besides the token.
+        extensions: What the client sent in addition to the token.
     """
 
     _verify: TokenVerifier
@@ -222,7 +222,7 @@ class BearerConversation:
     _has_failed: bool = False
 
     def step(self, response: bytes) -> bytes:
-        """Take the token; after one that is no good, the byte with which the client ends it."""
+        """Check the token; after a refused one, accept the byte with which the client ends the exchange."""
         if self._has_failed:
             raise LoginRefusedError(_INVALID_TOKEN.decode())
         first = _BEARER.fullmatch(_text(response))
@@ -236,7 +236,7 @@ class BearerConversation:
                 raise ValueError("not a bearer token")
             claims = self._verify(token)
             principal, expires_at = str(claims["sub"]), float(claims["exp"])
-            # A NaN is neither.
+            # NaN fails both comparisons.
             if not self._wall_time() < expires_at < _LATEST or first["authorization"] not in (
                 None,
                 "",
@@ -251,10 +251,10 @@ class BearerConversation:
 
 
 def unsecured_claims(token: str) -> Claims:
-    """The claims of a JWT without a signature (`alg` is `none`), as Kafka's own unsecured validator takes it.
+    """Return the claims of an unsigned JWT (`alg` is `none`), as accepted by Kafka's own unsecured validator.
 
     Raises:
-        ValueError: It is not such a token.
+        ValueError: If it is not such a token.
     """
     header, claims, signature = _decoded(token.split("."))
     if header.get("alg") != "none" or signature:
@@ -263,13 +263,13 @@ def unsecured_claims(token: str) -> Claims:
 
 
 def unsecured_token(subject: str, *, issued_at: float, lifetime: float = 3600.0, **claims: Any) -> str:
-    """A JWT without a signature.
+    """Return an unsigned JWT.
 
     Args:
-        subject: Whose it is.
+        subject: The user.
         issued_at: In seconds since the epoch.
-        lifetime: Seconds.
-        **claims: What else it claims.
+        lifetime: In seconds.
+        **claims: Further claims.
     """
     payload = {"sub": subject, "iat": issued_at, "exp": issued_at + lifetime, **claims}
     parts = (json.dumps(part, separators=(",", ":")).encode() for part in ({"alg": "none"}, payload))

@@ -1,13 +1,13 @@
-"""Logins as a broker has them: which requests are served when, who is logged in, and for how long.
+"""Logins as on a broker: which requests are served when, who is logged in, and for how long.
 
-Called by `model` for every request of a listener that asks for SASL. Times are the model's.
+Called by `model` for every request on a listener with SASL. Times are the model's.
 
 Invariants (those of Kafka's SaslServerAuthenticator, KIP-43, KIP-152 and KIP-368):
-1. Before a login only ApiVersions, once, and SaslHandshake are served; a connection that asks for something else is
-   closed. After SaslHandshake only SaslAuthenticate is: something else is answered ILLEGAL_SASL_STATE.
-2. A login that has failed is answered, and its connection closed `failed_delay` later; nothing is served meanwhile.
-3. A session that is over gets no answer: its next request, unless it is SaslHandshake, closes the connection.
-4. Who logs in again is whom it was before, by the same mechanism.
+1. Before a login only ApiVersions, once, and SaslHandshake are served; any other request closes the connection.
+   After SaslHandshake only SaslAuthenticate is served; other requests are answered ILLEGAL_SASL_STATE.
+2. A failed login is answered, and its connection closed `failed_delay` later; nothing is served meanwhile.
+3. An expired session gets no answers: its next request, unless it is SaslHandshake, closes the connection.
+4. A re-authentication must be by the same user and mechanism.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ SASL_VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     ApiKey.SASL_HANDSHAKE: (1, 1),
     ApiKey.SASL_AUTHENTICATE: (0, 2),
 }
-"""What brokers offer. Kafka has v0 of SaslHandshake as well, after which tokens go without frames."""
+"""What brokers offer. Kafka also has v0 of SaslHandshake, after which tokens are sent without frames."""
 
 
 class SaslState(Enum):
-    """How far a connection's login is."""
+    """The progress of a connection's login."""
 
     INITIAL = auto()
     HANDSHAKE = auto()
@@ -79,7 +79,7 @@ SASL_STATES: Final = StateTable[SaslState, str](
 
 
 class Admission(Enum):
-    """What becomes of a request before it is looked into."""
+    """What happens to a request before it is parsed."""
 
     SERVED = auto()
     ILLEGAL = auto()
@@ -94,12 +94,12 @@ class SaslSession:
     """The login of one connection.
 
     Attributes:
-        state: How far it is.
-        mechanism: What the client has asked for; empty before it has.
-        principal: Who has logged in; `None` before the first login is done.
-        ends_at: When the session is over; `None`: never.
-        logins: How often the client has logged in.
-        extensions: What an OAUTHBEARER client has sent besides its token (KIP-342).
+        state: The progress of the login.
+        mechanism: What the client asked for; empty before that.
+        principal: The logged-in user; `None` before the first login is complete.
+        ends_at: When the session expires; `None`: never.
+        logins: The number of logins on this connection.
+        extensions: What an OAUTHBEARER client sent in addition to its token (KIP-342).
     """
 
     state: SaslState = SASL_STATES.start
@@ -118,7 +118,7 @@ class SaslSession:
         return self.state is SaslState.FAILED
 
     def happened(self, event: str) -> None:
-        """Go to the state that follows."""
+        """Change to the state that follows this event."""
         self.state = SASL_STATES.after(self.state, event)
 
 
@@ -128,13 +128,13 @@ class SaslServer:
     """The logins of one cluster.
 
     Args:
-        mechanisms: Those that are enabled.
-        users: Who may log in with a password.
+        mechanisms: The enabled ones.
+        users: The users with passwords.
         verify_token: For OAUTHBEARER.
-        faults: Those of the cluster.
-        wall_ms: The model's time -> milliseconds since the epoch.
+        faults: The cluster's faults.
+        wall_ms: Converts the model's time to milliseconds since the epoch.
         max_reauth: `connections.max.reauth.ms` in seconds; `None`: sessions end only with a token.
-        announced_lifetime: Said to clients instead of how long their session lasts, in seconds; also negative.
+        announced_lifetime: Sent to clients instead of the session's real lifetime, in seconds; may be negative.
         failed_delay: `connection.failed.authentication.delay.ms` in seconds.
     """
 
@@ -148,7 +148,7 @@ class SaslServer:
     failed_delay: float = 0.1
 
     def admit(self, session: SaslSession, api_key: int, now: float) -> Admission:
-        """Whether a request is served now."""
+        """Return whether a request is served now."""
         match session.state:
             case SaslState.AUTHENTICATED:
                 is_over = session.ends_at is not None and now > session.ends_at
@@ -271,7 +271,7 @@ def _invalid_credentials(session: SaslSession) -> str:
 
 
 def illegal_state(exchange: Exchange) -> Body | None:
-    """The answer ILLEGAL_SASL_STATE to a request of a producer; `None` where it has no place for the code."""
+    """Return the answer ILLEGAL_SASL_STATE to a producer's request; `None` if it has no field for the code."""
     code = ErrorCode.illegal_sasl_state
     body = exchange.body
     match exchange.api_key:

@@ -1,10 +1,10 @@
-"""Between a model and its connections: encryption, and which requests a login lets through.
+"""The layer between a model and its connections: encryption, and the requests that a login allows.
 
-Called by `model` alone, where its listeners are secured. Without I/O, like the model.
+Called only by `model`, if its listeners are secured. Without I/O, like the model.
 
 Invariants:
-1. What comes is decrypted before the model sees it, and what goes is encrypted in the order in which it goes.
-2. A connection whose handshake fails, or whose client ends TLS, is closed, after the alert that is due.
+1. The model sees only plaintext, and output is encrypted in the order in which it is sent.
+2. A connection whose handshake fails, or whose client ends TLS, is closed, after the alert if there is one.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class ServerChannel(Channel, Protocol):
     """The broker's end of an encrypted connection."""
 
     def end(self) -> None:
-        """Say that no more comes."""
+        """Announce the end of the data."""
 
 
 class ServerChannels(Protocol):
-    """Makes the brokers' ends."""
+    """Creates the brokers' ends."""
 
     def accept(self) -> ServerChannel:
-        """One for a client that has connected."""
+        """Return a channel for a client that has connected."""
 
 
 @final
@@ -44,9 +44,9 @@ class SecuredConnections:
     """The encryption of all connections of a cluster.
 
     Args:
-        channels: Makes the channels.
-        faults: Those of the cluster.
-        emit: Takes an effect.
+        channels: Creates the channels.
+        faults: The cluster's faults.
+        emit: Executes an effect.
     """
 
     _channels: ServerChannels
@@ -54,13 +54,13 @@ class SecuredConnections:
     _emit: Callable[[Effect], object]
 
     def opened(self, connection: BrokerSideConnection) -> None:
-        """A client has connected."""
+        """Handle a new connection."""
         connection.channel = self._channels.accept()
         fault = self._faults.take_cut_handshake(connection.broker_id)
         connection.handshake_left = None if fault is None else fault.length
 
     def decrypt(self, connection: BrokerSideConnection, data: bytes) -> bytes | None:
-        """The plaintext of what came; `None` if the connection is to be closed."""
+        """Return the plaintext of received bytes; `None` if the connection is to be closed."""
         channel = connection.channel
         assert channel is not None
         try:
@@ -72,7 +72,7 @@ class SecuredConnections:
         return plaintext if may_go_on and (plaintext or not channel.is_ended) else None
 
     def emit(self, connection: BrokerSideConnection, effect: Effect) -> None:
-        """Have an effect carried out, in cipher."""
+        """Execute an effect, encrypted."""
         channel = connection.channel
         assert channel is not None
         if isinstance(effect, Send):
@@ -85,7 +85,7 @@ class SecuredConnections:
         self._emit(effect)
 
     def _flush(self, connection: BrokerSideConnection) -> bool:
-        """Send what the channel has; whether the handshake was not cut by a fault."""
+        """Send the channel's output. Return False if a fault cut the handshake."""
         assert connection.channel is not None
         data = connection.channel.outgoing()
         left = connection.handshake_left

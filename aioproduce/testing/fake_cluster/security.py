@@ -1,6 +1,6 @@
-"""How a `FakeCluster` is secured: what its listeners speak, who may log in, and what a client needs for it.
+"""The security of a `FakeCluster`: protocols of its listeners, users, and the settings of its clients.
 
-Users make `FakeSecurity` and `FakeTls`; `FakeCluster` asks `ClusterSecurity`, which has what is made of them.
+Users create `FakeSecurity` and `FakeTls`; `FakeCluster` uses `ClusterSecurity`, which is made from them.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _LOGIN_MODULES: Final = {
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeTls:
-    """TLS of a cluster's listeners; certificates are made for it (extra `tls`).
+    """TLS of a cluster's listeners, with generated certificates (extra `tls`).
 
     Args:
         versions: `ssl.enabled.protocols`.
         client_auth: `ssl.client.auth`: `none`, `requested`, or `required` (mutual TLS).
-        certificate: What brokers show: `valid`, `expired`, `not yet valid`, `wrong host`, `self-signed` or
+        certificate: The brokers' certificate: `valid`, `expired`, `not yet valid`, `wrong host`, `self-signed` or
             `unknown authority`. `FakeCluster.set_certificate()` changes it.
-        sends_close_notify: Whether a broker that closes a connection says so in TLS; some do not.
+        sends_close_notify: Whether a broker sends close_notify when it closes a connection; some do not.
 
     Raises:
-        ValueError: A value is none of these.
+        ValueError: If a value is none of these.
     """
 
     versions: tuple[str, ...] = _TLS_VERSIONS
@@ -71,25 +71,25 @@ class FakeTls:
 @final
 @dataclass(frozen=True, slots=True)
 class FakeSecurity:
-    """What a cluster asks of its clients.
+    """The security settings of a cluster.
 
     Args:
-        protocol: `security.protocol` of all its listeners. `PLAINTEXT` is not quite the same as no security at all:
-            brokers offer the APIs of SASL, as Kafka's do, and answer them with ILLEGAL_SASL_STATE.
+        protocol: `security.protocol` of all its listeners. `PLAINTEXT` differs from no security at all: brokers
+            offer the APIs of SASL, as Kafka's do, and answer them with ILLEGAL_SASL_STATE.
         users: Name -> password, for PLAIN and SCRAM; `FakeCluster.set_password()` changes them.
-        mechanisms: `sasl.enabled.mechanisms`, the first of which `client_settings()` prefers.
-        tls: How TLS is spoken, where it is.
-        connections_max_reauth_ms: `connections.max.reauth.ms`: after so many milliseconds a client must have
-            logged in again (KIP-368); 0 or less: never, unless a token ends.
-        session_lifetime_ms: Said to clients instead of how long their session lasts. Brokers exist that say
-            less than nothing.
+        mechanisms: `sasl.enabled.mechanisms`; `client_settings()` uses the first by default.
+        tls: The settings of TLS, for the protocols that use it.
+        connections_max_reauth_ms: `connections.max.reauth.ms`: clients must log in again within this many
+            milliseconds (KIP-368); 0 or less: never, unless a token expires.
+        session_lifetime_ms: Sent to clients instead of the session's real lifetime. Some brokers send a negative
+            one.
         failed_authentication_delay_ms: `connection.failed.authentication.delay.ms`.
-        scram_iterations: Of PBKDF2; brokers take 4,096 to 16,384, and no bound is set here.
-        verify_token: For OAUTHBEARER: a token -> its claims, of which `sub` and `exp` are read; raises ValueError
-            for one that is no good. By default JWTs without a signature are taken, of any subject.
+        scram_iterations: Of PBKDF2; brokers accept 4,096 to 16,384, and no limit is enforced here.
+        verify_token: For OAUTHBEARER: returns a token's claims, of which `sub` and `exp` are read, or raises
+            ValueError if the token is not valid. By default unsigned JWTs of any subject are accepted.
 
     Raises:
-        ValueError: A value is none of Kafka's.
+        ValueError: If a value is none of Kafka's.
 
     Example:
         >>> security = FakeSecurity("SASL_SSL", users={"alice": "secret"})
@@ -113,7 +113,7 @@ class FakeSecurity:
 
     @property
     def has_tls(self) -> bool:
-        """Whether listeners speak TLS."""
+        """Whether listeners use TLS."""
         return self.protocol.endswith("SSL")
 
     @property
@@ -124,14 +124,14 @@ class FakeSecurity:
 
 @final
 class ClusterSecurity:
-    """What a cluster has made of its `FakeSecurity`: users as they are now, and certificates.
+    """The state of a cluster's `FakeSecurity`: the current users, and the certificates.
 
     Args:
-        security: How it is secured.
-        host: Where its brokers listen.
+        security: The settings.
+        host: The address on which the brokers listen.
 
     Raises:
-        MissingExtraError: It speaks TLS, and `cryptography` is not installed.
+        MissingExtraError: If it uses TLS, and `cryptography` is not installed.
     """
 
     __slots__ = ("_authority", "_broker", "_context", "security", "users")
@@ -149,7 +149,7 @@ class ClusterSecurity:
             self.set_certificate(security.tls.certificate)
 
     def install(self, model: ClusterModel) -> None:
-        """Have a model ask for it."""
+        """Apply it to a model."""
         security = self.security
         sasl = make_sasl(security, self.users, model)
         if not security.has_tls:
@@ -170,7 +170,7 @@ class ClusterSecurity:
         return self._require_authority().ca
 
     def set_certificate(self, kind: str) -> None:
-        """What brokers show from the next connection on."""
+        """Change the brokers' certificate for new connections."""
         from aioproduce.testing.fake_cluster.certificates import CERTIFICATE_KINDS
         from aioproduce.testing.fake_cluster.tls_server import server_context
 
@@ -182,11 +182,11 @@ class ClusterSecurity:
         )
 
     def client_identity(self, name: str = "client") -> Identity:
-        """A certificate and a key for a client."""
+        """Return a certificate and a key for a client."""
         return self._require_authority().client(name)
 
     def client_context(self) -> ssl.SSLContext:
-        """For a client that takes a context: it trusts the cluster, and shows a certificate if it has to."""
+        """Return a context for a client that trusts the cluster, with a client certificate if one is required."""
         from aioproduce.testing.fake_cluster.tls_server import client_context
 
         return client_context(self.ca, self.client_identity() if self._has_client_identity else None)
@@ -197,19 +197,19 @@ class ClusterSecurity:
 
     def _require_authority(self) -> Authority:
         if self._authority is None:
-            raise ValueError(f"a cluster of {self.security.protocol} has no certificates")
+            raise ValueError(f"a cluster with {self.security.protocol} has no certificates")
         return self._authority
 
     def _require_context(self) -> ssl.SSLContext:
         assert self._context is not None
         return self._context
 
-    # What clients are given
+    # Settings of clients
 
     def client_settings(
         self, user: str | None, mechanism: str | None, directory: str | os.PathLike[str] | None
     ) -> dict[str, str]:
-        """Kafka's keys, for a client's configuration."""
+        """Return the settings for a client's configuration, with Kafka's keys."""
         security = self.security
         settings = {"security.protocol": security.protocol}
         if security.has_tls:
@@ -249,7 +249,7 @@ class ClusterSecurity:
 
 
 def make_sasl(security: FakeSecurity, users: Users, model: ClusterModel) -> SaslServer:
-    """The logins of a model's brokers."""
+    """Create the login handling of a model's brokers."""
     reauth, announced = security.connections_max_reauth_ms, security.session_lifetime_ms
     return SaslServer(
         security.mechanisms,
@@ -264,18 +264,18 @@ def make_sasl(security: FakeSecurity, users: Users, model: ClusterModel) -> Sasl
 
 
 def token_for(user: str, *, lifetime: float = 3600.0, **claims: Any) -> str:
-    """A JWT without a signature, issued now, as a `FakeCluster` takes it by default.
+    """Return an unsigned JWT, issued now, which a `FakeCluster` accepts by default.
 
     Args:
-        user: Whose it is.
-        lifetime: Seconds.
-        **claims: What else it claims.
+        user: Its subject.
+        lifetime: In seconds.
+        **claims: Further claims.
     """
     return unsecured_token(user, issued_at=time.time(), lifetime=lifetime, **claims)
 
 
 def made_security(given: FakeSecurity | str | Mapping[str, Any] | None) -> FakeSecurity | None:
-    """What was given in short: a protocol's name, or the arguments of `FakeSecurity` (`tls` likewise)."""
+    """Convert a short form: a protocol's name, or the arguments of `FakeSecurity` (`tls` in the same way)."""
     if given is None or isinstance(given, FakeSecurity):
         return given
     if isinstance(given, str):
@@ -288,14 +288,14 @@ def made_security(given: FakeSecurity | str | Mapping[str, Any] | None) -> FakeS
 
 def _check(what: str, values: tuple[str, ...], known: tuple[str, ...]) -> None:
     if not values:
-        raise ValueError(f"there is no {what} at all: choose of {', '.join(known)}")
+        raise ValueError(f"at least one {what} is needed: choose from {', '.join(known)}")
     for value in values:
         if value not in known:
-            raise ValueError(f"{value!r} is no {what}: there are {', '.join(known)}")
+            raise ValueError(f"unknown {what} {value!r}: choose from {', '.join(known)}")
 
 
 def _quoted(value: str) -> str:
-    """As a value in `sasl.jaas.config`, whose quotes and backslashes are escaped as in JSON."""
+    """Return a quoted value for `sasl.jaas.config`, whose quotes and backslashes are escaped as in JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -1,9 +1,9 @@
 """The TCP front of the model, on asyncio: one listener per broker.
 
-Called by `FakeCluster` only. It carries facts to the model and effects to sockets, and decides nothing.
+Called only by `FakeCluster`. It passes facts to the model and effects to sockets, and decides nothing.
 
 Invariants:
-1. After `close()` nothing is left: no listener, no connection, no timer, no task.
+1. After `close()` no listener, connection, timer or task is left.
 2. A broker that is stopped and started keeps its port.
 3. An exception in the model is a bug: it ends the cluster, and `close()` raises it.
 """
@@ -35,9 +35,9 @@ class ClusterServer:
     """All listeners and connections of one cluster.
 
     Args:
-        model: The brokers; its `wake` hook is taken over.
+        model: The brokers; its `wake` hook is replaced.
         host: The interface to listen on.
-        ports: Broker id -> port, 0 for a free one, which is then put here.
+        ports: Broker id -> port; 0 for any free port, which then replaces the 0.
     """
 
     _model: ClusterModel
@@ -58,7 +58,7 @@ class ClusterServer:
         self._model.wake = self.tick
 
     async def listen(self, broker_id: int) -> None:
-        """Open the listener of one broker, on the port that it had if it ever had one."""
+        """Open the listener of one broker, on its previous port if it had one."""
         reserved = self._reserved.pop(broker_id, None)
         if reserved is not None:
             reserved.close()
@@ -72,17 +72,17 @@ class ClusterServer:
         self._ports[broker_id] = listener.sockets[0].getsockname()[1]
 
     async def stop_listening(self, broker_id: int) -> None:
-        """Close the listener of one broker, and keep its port from everybody else."""
+        """Close the listener of one broker, and reserve its port."""
         await self._close_listeners([self._listeners.pop(broker_id)])
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         reserved = socket.socket(family, socket.SOCK_STREAM)
-        # Bound and not listening: connections are refused, and no other process gets the port.
+        # Bound but not listening: connections are refused, and no other process gets the port.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind((self._host, self._ports[broker_id]))
         self._reserved[broker_id] = reserved
 
     async def close(self) -> None:
-        """End everything; raises what went wrong inside the model, if anything did."""
+        """Stop everything; raise the first error inside the model, if any."""
         await self._close_listeners(self._listeners.values())
         for reserved in self._reserved.values():
             reserved.close()
@@ -101,10 +101,11 @@ class ClusterServer:
             raise self._failure
 
     async def _close_listeners(self, listeners: Collection[asyncio.Server]) -> None:
-        """Take no more connections; those that were taken are made when this returns.
+        """Stop accepting connections; those already accepted are set up when this returns.
 
-        asyncio forgets a connection that is accepted and not made yet when its listener is closed: nobody would
-        close its socket, and the client would wait. So it stops to accept first. (uvloop has no such moment.)
+        asyncio forgets a connection that is accepted but not yet set up when its listener is closed: nobody would
+        close its socket, and the client would wait. So accepting stops first. (uvloop does not have this
+        problem.)
         """
         if isinstance(self._loop, asyncio.SelectorEventLoop):
             for listener in listeners:
@@ -116,21 +117,21 @@ class ClusterServer:
             listener.close()
 
     def tick(self) -> None:
-        """Let the model do what is due, and carry out what it wants."""
+        """Let the model do what is due, and execute its effects."""
         self.feed(self._model.handle_timer)
 
     def feed(self, fact: Callable[[float], object]) -> None:
-        """Give the model one fact, carry out its effects, and arrange to be woken."""
+        """Pass a fact to the model, execute its effects, and plan the next wake-up."""
         if self._failure is not None:
             return
         try:
-            # Never backwards: what a timer that came a hair early has done must not lie ahead of the next fact.
+            # Never backwards: a timer that fired slightly early must not have acted later than the next fact.
             self._now = max(self._now, self._loop.time())
             fact(self._now)
             while self._model.effects:
                 self._carry_out(self._model.effects.popleft())
         except Exception as error:
-            # Remembered for close(): asyncio would only log it and go on with a broken model.
+            # Kept for close(): asyncio would only log it and continue with a broken model.
             self._failure = error
             for protocol in tuple(self._connections.values()):
                 protocol.abort()
@@ -145,11 +146,11 @@ class ClusterServer:
         return connection_id
 
     def received(self, connection_id: int, data: bytes) -> None:
-        """Bytes came from a client."""
+        """Handle bytes from a client."""
         self.feed(lambda now: self._model.receive_data(connection_id, data, now))
 
     def lost(self, connection_id: int) -> None:
-        """A connection is gone, whoever closed it."""
+        """Handle the end of a connection, no matter which side closed it."""
         self._connections.pop(connection_id, None)
         if not self._connections:
             self._idle.set()
@@ -174,12 +175,13 @@ class ClusterServer:
             self._timer.cancel()
             self._timer = None
         if at is not None:
-            # Not asked of the handle: for an instant that is now, uvloop gives one that does not know it.
+            # Not read from the handle: for the present instant, uvloop returns a handle that does not know its
+            # time.
             self._due = at
             self._timer = self._loop.call_at(at, self._fire)
 
     def _fire(self) -> None:
-        # The loop may call a hair before `at`: its clock's resolution is added on its side.
+        # The loop may call slightly before `at`: it adds its clock's resolution.
         self._timer = None
         self._now = max(self._now, self._due)
         self.tick()
@@ -209,7 +211,7 @@ class _BrokerProtocol(asyncio.Protocol):
         if not self._connection_id:
             self._transport.abort()
         elif not self._is_reading:
-            # uvloop starts to read when this method returns, and forgets a pause that was asked for in it.
+            # uvloop starts reading when this method returns, and forgets a pause requested inside it.
             asyncio.get_running_loop().call_soon(self._apply_reading)
         self._is_made = True
 
@@ -234,13 +236,13 @@ class _BrokerProtocol(asyncio.Protocol):
             self._transport.write(data)
 
     def set_reading(self, is_reading: bool) -> None:
-        """Read from the socket, or leave what comes to the kernel."""
+        """Read from the socket, or leave incoming bytes to the kernel."""
         self._is_reading = is_reading
         if self._is_made:
             self._apply_reading()
 
     def close(self, *, is_reset: bool) -> None:
-        """Close after what was written, or reset at once."""
+        """Close after everything was written, or reset at once."""
         if self._transport is None:
             return
         if not is_reset:
@@ -251,7 +253,7 @@ class _BrokerProtocol(asyncio.Protocol):
         self._transport.abort()
 
     def abort(self) -> None:
-        """Close at once, whatever was not sent yet."""
+        """Close at once; unsent bytes are dropped."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -1,16 +1,16 @@
-"""What the brokers of a cluster share: brokers, topics, leaders, producer ids.
+"""The shared state of a cluster's brokers: brokers, topics, leaders, producer ids.
 
-Called by the handlers of every API and by `FakeCluster`'s controls. It plays the controller too, in no time
-at all: a broker that stops is known to have stopped, and every broker acts on every change at once (what
-brokers say in Metadata can lag: `views`).
+Called by the handlers of every API and by the controls of `FakeCluster`. It is also the controller, without delay:
+a stopped broker is known to be stopped, and every broker acts on every change at once (Metadata can lag:
+`views`).
 
 Invariants:
 1. A partition's leader is a running broker among its replicas, or -1. Each change of leader raises the epoch.
-2. Without `replication` any running replica may lead, and has everything. With it only an ISR member may,
-   unless unclean election is configured or demanded (`partition` says what is lost then).
+2. Without `replication` any running replica may lead, and has everything. With it only an ISR member may, unless an
+   unclean election is configured or requested (`partition` says what is lost then).
 3. Everything is derived from arguments and counters: the same calls give the same ids, order and leaders.
-4. `changed` is called after each change of a leader, an ISR or a log's end that happens here, never with a
-   time: it may happen outside of every fact.
+4. `changed` is called after each change of a leader, an ISR or a log's end that happens here, always without a
+   time: the change may happen outside of every fact.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-# Real ones are random, so nobody may rely on their look. The top half says "fake" to whoever reads a trace.
+# Real ones are random, so no client may depend on their form. The top half says "fake" in traces.
 _TOPIC_ID_BASE: Final = 0xFA4E_0000_0000_4000_8000 << 48
 _FIRST_PRODUCER_ID: Final = 1000
 # Kafka's is an offset in the metadata log.
@@ -60,18 +60,18 @@ class TopicState:
 
 @final
 class ClusterState:
-    """Brokers, topics and the ids that the cluster gives out.
+    """Brokers, topics and the ids that the cluster assigns.
 
     Args:
         brokers: All brokers, running or not.
         cluster_id: Kafka's id of the cluster.
         default_partitions: For topics that are created on demand.
-        replication_factor: At most; never more than there are brokers.
-        default_config: For topics made without one.
+        replication_factor: The maximum; never more than there are brokers.
+        default_config: For topics created without a configuration.
         auto_create_topics: `auto.create.topics.enable`.
-        announce_created_topics_late: A topic that was just created on demand answers LEADER_NOT_AVAILABLE to
-            the request that created it, as Kafka does; the next one finds it.
-        replication: Follow every replica of every topic (created later); by default they have everything at
+        announce_created_topics_late: Answer the request that creates a topic on demand with LEADER_NOT_AVAILABLE,
+            as Kafka does; the next one finds the topic.
+        replication: Simulate every replica of every topic created later; by default replicas have everything at
             once.
         transaction_version: The finalized level of `transaction.version`.
         transactions: How transaction coordinators behave.
@@ -80,8 +80,8 @@ class ClusterState:
         features_epoch: Rises with each change of a feature's level.
         brokers: All brokers by id.
         topics: All topics by name, in order of creation.
-        changed: Called with a partition that has changed (taken over by the model).
-        described: Called after each change that Metadata shows (taken over by the model).
+        changed: Called with a partition that has changed (set by the model).
+        described: Called after each change that Metadata shows (set by the model).
     """
 
     __slots__ = (
@@ -135,7 +135,7 @@ class ClusterState:
         self._topics_by_id: dict[uuid.UUID, TopicState] = {}
         self._topic_count = 0
         self._next_producer_id = _FIRST_PRODUCER_ID
-        self._denied_topics: dict[str, bool] = {}  # and whether clients may describe them
+        self._denied_topics: dict[str, bool] = {}  # whether clients may describe them
         self._denied_groups: set[str] = set()
         self._denied_transactional_ids: set[str] = set()
         self.features_epoch: int = _FIRST_FEATURES_EPOCH
@@ -146,16 +146,16 @@ class ClusterState:
 
     @property
     def running_brokers(self) -> list[BrokerState]:
-        """Those that metadata shows."""
+        """The brokers that Metadata shows."""
         return [broker for broker in self.brokers.values() if broker.is_running]
 
     @property
     def controller_id(self) -> int:
-        """The running broker with the lowest id, or -1; it is the group coordinator as well."""
+        """The running broker with the lowest id, or -1; it is also the group coordinator."""
         return min((broker.broker_id for broker in self.running_brokers), default=-1)
 
     def set_running(self, broker_id: int, is_running: bool) -> None:
-        """Start or stop a broker, and elect leaders for what it led or can lead."""
+        """Start or stop a broker, and elect leaders for its partitions."""
         broker = self.brokers[broker_id]
         if broker.is_running == is_running:
             return
@@ -168,7 +168,7 @@ class ClusterState:
         self.described()
 
     def advertise(self, broker_id: int, host: str, port: int) -> None:
-        """Change the address of a broker that metadata shows."""
+        """Change the address of a broker in Metadata."""
         broker = self.brokers[broker_id]
         broker.host, broker.port = host, port
         self.described()
@@ -176,18 +176,18 @@ class ClusterState:
     # Topics
 
     def topic_by_id(self, topic_id: uuid.UUID | None) -> TopicState | None:
-        """The topic, unless it is unknown or was deleted."""
+        """Return the topic; `None` if it is unknown or deleted."""
         return None if topic_id is None else self._topics_by_id.get(topic_id)
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
-        """The partition, if there is one."""
+        """Return the partition, or `None`."""
         found = self.topics.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return None
         return found.partitions[partition]
 
     def partitions(self) -> Iterator[PartitionState]:
-        """Every partition of every topic."""
+        """Yield every partition of every topic."""
         for topic in self.topics.values():
             yield from topic.partitions
 
@@ -202,15 +202,15 @@ class ClusterState:
         """Create a topic with leaders spread over the running brokers.
 
         Raises:
-            ValueError: The name is taken or not legal, or the number of partitions is below 1.
+            ValueError: If the name is in use or not legal, or the number of partitions is below 1.
         """
         count = self.default_partitions if partitions is None else partitions
         if name in self.topics:
-            raise ValueError(f"topic {name!r} exists")
+            raise ValueError(f"topic {name!r} already exists")
         if not is_legal_topic(name):
-            raise ValueError(f"{name!r} is no legal topic name")
+            raise ValueError(f"{name!r} is not a legal topic name")
         if count < 1:
-            raise ValueError("a topic has at least one partition")
+            raise ValueError("a topic must have at least one partition")
         self._topic_count += 1
         topic = TopicState(
             name, uuid.UUID(int=_TOPIC_ID_BASE + self._topic_count), config or self.default_config
@@ -232,11 +232,11 @@ class ClusterState:
         """Grow a topic to `total` partitions."""
         topic = self.topics[name]
         if total <= len(topic.partitions):
-            raise ValueError(f"topic {name!r} has {len(topic.partitions)} partitions already")
+            raise ValueError(f"topic {name!r} has already {len(topic.partitions)} partitions")
         self._grow(topic, total, len(topic.partitions[0].replicas))
 
     def configure_topic(self, name: str, **changes: object) -> None:
-        """Change fields of the topic's `TopicConfig`; they hold at once, for waiting producers too."""
+        """Change fields of the topic's `TopicConfig`; they apply at once, also to waiting producers."""
         topic = self.topics[name]
         topic.config = replace(topic.config, **changes)  # type: ignore[arg-type]  # replace() checks the names
         for partition in topic.partitions:
@@ -246,12 +246,12 @@ class ClusterState:
         self.described()
 
     def deny_topic(self, name: str, is_denied: bool = True, *, may_describe: bool = False) -> None:
-        """Answer TOPIC_AUTHORIZATION_FAILED for this topic, or (False) no longer.
+        """Answer TOPIC_AUTHORIZATION_FAILED for this topic, or stop doing so (False).
 
         Args:
             name: The topic.
             is_denied: Whether it is denied from now on.
-            may_describe: Whether clients may still ask for its metadata: they hold Describe, and neither Read nor
+            may_describe: Whether clients may still request its metadata: they have Describe, but neither Read nor
                 Write.
         """
         if is_denied:
@@ -260,20 +260,20 @@ class ClusterState:
             self._denied_topics.pop(name, None)
 
     def is_denied(self, name: str) -> bool:
-        """Whether clients may neither read nor write this topic."""
+        """Return whether clients may neither read nor write this topic."""
         return name in self._denied_topics
 
     def is_hidden(self, name: str) -> bool:
-        """Whether clients may not even ask for this topic's metadata."""
+        """Return whether clients may not even request this topic's metadata."""
         return name in self._denied_topics and not self._denied_topics[name]
 
     # Leaders
 
     def move_leader(self, topic: str, partition: int, to_broker: int) -> None:
-        """Make `to_broker` the leader; it becomes a replica, with everything, if it was none.
+        """Make `to_broker` the leader; if it is not a replica, it becomes one, with everything.
 
         Raises:
-            ValueError: It does not run, or it is a replica that is not in sync (see `elect_unclean`).
+            ValueError: If it is not running, or is a replica that is not in sync (see `elect_unclean`).
         """
         state = self.require_partition(topic, partition)
         self._require_running(to_broker)
@@ -293,25 +293,26 @@ class ClusterState:
         self._announce(state)
 
     def elect_leader(self, topic: str, partition: int) -> None:
-        """Undo `take_leader`: the first running replica, of those in sync, leads."""
+        """Undo `take_leader`: the first running replica in sync becomes the leader."""
         state = self.require_partition(topic, partition)
         state.is_leader_pinned = False
         self._elect(state)
         self._announce(state)
 
     def elect_unclean(self, topic: str, partition: int, broker_id: int | None = None) -> int:
-        """Make a running replica the leader whether it is in sync or not; what it does not have is lost.
+        """Make a running replica the leader even if it is not in sync; what it lacks is lost.
 
         Args:
             topic: The topic.
             partition: Its partition.
-            broker_id: Which; by default the first in the order of assignment that runs and does not lead.
+            broker_id: The new leader; by default the first running replica, in assignment order, that is not the
+                leader.
 
         Returns:
-            Who leads now; the ISR is this replica alone, until others have caught up with it.
+            The new leader, which is the whole ISR until others have caught up with it.
 
         Raises:
-            ValueError: There is no such replica that runs.
+            ValueError: If there is no such running replica.
         """
         state = self.require_partition(topic, partition)
         running = [replica for replica in state.replicas if self.brokers[replica].is_running]
@@ -321,14 +322,14 @@ class ClusterState:
             if (replica != state.leader_id if broker_id is None else replica == broker_id)
         ]
         if not candidates:
-            raise ValueError(f"no replica of {topic}-{partition} can be elected: {running} run")
+            raise ValueError(f"no replica of {topic}-{partition} can be elected: {running} are running")
         state.is_leader_pinned = False
         self._lead_unclean(state, candidates[0])
         self._announce(state)
         return candidates[0]
 
     def truncate(self, topic: str, partition: int, offset: int) -> None:
-        """Lose every batch that reaches beyond `offset` on every replica, as an unclean leader election does.
+        """Remove every batch that reaches beyond `offset` from every replica, as an unclean leader election does.
 
         The leader's epoch rises.
         """
@@ -337,13 +338,13 @@ class ClusterState:
         self._announce(state)
 
     def isr(self, partition: PartitionState) -> tuple[int, ...]:
-        """The replicas in sync: without replication those that run."""
+        """Return the replicas in sync; without replication, the running ones."""
         if partition.tracked is not None:
             return partition.tracked.isr
         return tuple(replica for replica in partition.replicas if self.brokers[replica].is_running)
 
     def require_partition(self, topic: str, partition: int) -> PartitionState:
-        """The partition; `KeyError` where there is none."""
+        """Return the partition; `KeyError` if it does not exist."""
         state = self.partition(topic, partition)
         if state is None:
             raise KeyError(f"there is no partition {topic}-{partition}")
@@ -352,46 +353,47 @@ class ClusterState:
     # Producers
 
     def new_producer_id(self) -> tuple[int, int]:
-        """A (producer id, epoch) that nobody has."""
+        """Return a new, unique (producer id, epoch)."""
         self._next_producer_id += 1
         return self._next_producer_id - 1, 0
 
     # Features and permissions
 
     def set_transaction_version(self, level: int) -> None:
-        """Finalize `transaction.version` at another level, up or down, as `kafka-features.sh` does.
+        """Finalize `transaction.version` at another level, higher or lower, as `kafka-features.sh` does.
 
         Raises:
-            ValueError: It is not 0, 1 or 2.
+            ValueError: If it is not 0, 1 or 2.
         """
         if level not in (0, 1, 2):
-            raise ValueError(f"transaction.version is 0, 1 or 2, not {level}")
+            raise ValueError(f"transaction.version must be 0, 1 or 2, not {level}")
         if level != self.transaction_version:
             self.transaction_version = level
             self.features_epoch += 1
 
     def deny_group(self, group_id: str, is_denied: bool = True) -> None:
-        """Answer GROUP_AUTHORIZATION_FAILED for this consumer group, or (False) no longer."""
+        """Answer GROUP_AUTHORIZATION_FAILED for this consumer group, or stop doing so (False)."""
         (self._denied_groups.add if is_denied else self._denied_groups.discard)(group_id)
 
     def is_group_denied(self, group_id: str) -> bool:
-        """Whether clients may not use this group."""
+        """Return whether clients may not use this group."""
         return group_id in self._denied_groups
 
     def deny_transactional_id(self, transactional_id: str, is_denied: bool = True) -> None:
-        """Answer TRANSACTIONAL_ID_AUTHORIZATION_FAILED for this id, or (False) no longer."""
+        """Answer TRANSACTIONAL_ID_AUTHORIZATION_FAILED for this id, or stop doing so (False)."""
         denied = self._denied_transactional_ids
         (denied.add if is_denied else denied.discard)(transactional_id)
 
     def is_transactional_id_denied(self, transactional_id: str) -> bool:
-        """Whether clients may not use this transactional id."""
+        """Return whether clients may not use this transactional id."""
         return transactional_id in self._denied_transactional_ids
 
     def _grow(self, topic: TopicState, total: int, replication_factor: int) -> None:
         broker_ids = sorted(self.brokers)
         factor = min(replication_factor, len(broker_ids))
         for index in range(len(topic.partitions), total):
-            # The preferred leaders of a topic's partitions go round the brokers, from another one per topic.
+            # The preferred leaders of a topic's partitions rotate over the brokers; each topic starts at another
+            # broker.
             first = self._topic_count - 1 + index
             replicas = tuple(broker_ids[(first + step) % len(broker_ids)] for step in range(factor))
             partition = PartitionState(topic.name, index, replicas, PartitionLog(topic.config))
@@ -406,7 +408,7 @@ class ClusterState:
         self.described()
 
     def _elect(self, partition: PartitionState) -> bool:
-        """Elect a leader where there is none that may lead; whether that changed it."""
+        """Elect a leader if the present one may not lead. Return whether the leader changed."""
         if partition.is_leader_pinned:
             return False
         before = partition.leader_epoch
@@ -438,5 +440,5 @@ class ClusterState:
 
 
 def is_legal_topic(name: str) -> bool:
-    """Kafka's rule for topic names."""
+    """Return whether Kafka allows this topic name."""
     return _LEGAL_TOPIC.fullmatch(name) is not None and name not in (".", "..")

@@ -1,11 +1,12 @@
-"""GetTelemetrySubscriptions and PushTelemetry (KIP-714): what the cluster wants of clients, and what it got.
+"""GetTelemetrySubscriptions and PushTelemetry (KIP-714): the subscribed metrics, and the received ones.
 
-Called by `model`. One subscription for all clients, as `kafka-client-metrics.sh --alter` without `--match` makes.
+Called by `model`. There is one subscription for all clients, as with `kafka-client-metrics.sh --alter` without
+`--match`.
 
 Invariants:
-1. A client gets one id, in the order of the first questions, and keeps it; a changed subscription has another id.
-2. What is checked is what Kafka's ClientMetricsManager checks: the client's id, the subscription's, the codec, the
-   size, and that a client pushes nothing after its last push. Not checked: the interval.
+1. A client gets one id, in the order of the first requests, and keeps it; a changed subscription gets a new id.
+2. The checks are those of Kafka's ClientMetricsManager: the client's id, the subscription's id, the codec, the
+   size, and that a client pushes nothing after its last push. The interval is not checked.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class TelemetryPush:
-    """Metrics that a client pushed and the cluster took.
+    """Metrics that a client pushed and the cluster accepted.
 
     Attributes:
         client_id: The client's `client.id`.
-        client_instance_id: The id that the cluster gave it.
-        broker_id: Who got it.
-        is_last: Whether the client said that it ends.
+        client_instance_id: The id that the cluster assigned to it.
+        broker_id: The broker that received it.
+        is_last: Whether the client announced its end.
         compression_type: The codec's id.
         metrics: OTLP's MetricsData, decompressed.
-        at: When, in the event loop's clock.
+        at: Time of the push, in the event loop's clock.
     """
 
     client_id: str | None
@@ -52,10 +53,10 @@ class TelemetryPush:
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class TelemetryCollector:
-    """What is subscribed to, and what came."""
+    """The subscription, and the received metrics."""
 
     pushes: list[TelemetryPush] = field(default_factory=list)
-    # Whether each client that has an id pushed for the last time.
+    # For each client with an id, whether it has pushed for the last time.
     _instances: dict[UUID, bool] = field(default_factory=dict)
     _subscription_id: int = 1
     _prefixes: tuple[str, ...] = ()
@@ -73,7 +74,7 @@ class TelemetryCollector:
         codecs: Sequence[str],
         max_bytes: int,
     ) -> None:
-        """Want these metrics from now on, instead of what was wanted before."""
+        """Subscribe to these metrics from now on, instead of the previous ones."""
         self._prefixes = tuple(prefixes)
         self._interval = interval
         self._is_delta = is_delta

@@ -1,4 +1,4 @@
-"""What the model wants to do later.
+"""The planned actions of the model.
 
 Called by `model`, `fetch` and `groups`. A heap of absolute times; `now` is always an argument.
 """
@@ -16,18 +16,18 @@ Action: TypeAlias = Callable[[float], None]
 @final
 @dataclass(slots=True, eq=False)
 class Timer:
-    """One planned action, to be cancelled."""
+    """One planned action, which can be cancelled."""
 
     action: Action | None
 
     def cancel(self) -> None:
-        """Never run it; a second call changes nothing."""
+        """Cancel the action; a second call does nothing."""
         self.action = None
 
 
 @final
 class Timers:
-    """All planned actions; those of one instant run in the order in which they were planned."""
+    """All planned actions; those for the same instant run in the order in which they were planned."""
 
     __slots__ = ("_count", "_heap")
 
@@ -43,12 +43,12 @@ class Timers:
         return timer
 
     def next_at(self) -> float | None:
-        """When `run_due` has something to do; `None` if never."""
+        """Return the time of the next action; `None` if there is none."""
         self._drop_cancelled()
         return self._heap[0][0] if self._heap else None
 
     def run_due(self, now: float) -> None:
-        """Run what is due, what these actions plan for `now` included."""
+        """Run what is due, including what these actions plan for `now`."""
         while True:
             self._drop_cancelled()
             if not self._heap or self._heap[0][0] > now:

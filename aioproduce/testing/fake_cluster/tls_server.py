@@ -1,7 +1,7 @@
 """The broker's side of TLS, without I/O: OpenSSL on two buffers in memory.
 
-Made by `FakeCluster`; driven by `secured`, one channel a connection. It keeps the contract of
-`aioproduce.security.channel`, and adds `end()`.
+Created by `FakeCluster`; used by `secured`, one channel per connection. It has the interface of
+`aioproduce.security.channel`, and `end()`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "r
 def server_context(
     identity: Identity, *, versions: Sequence[str], client_auth: str, ca: str
 ) -> ssl.SSLContext:
-    """A context for a broker.
+    """Return a context for a broker.
 
     Args:
-        identity: What it shows: its chain and its key.
+        identity: Its certificate chain and key.
         versions: `TLSv1.2`, `TLSv1.3` or both.
         client_auth: `ssl.client.auth`: `none`, `requested` or `required`.
-        ca: In PEM, whose certificates clients may show.
+        ca: The authority, in PEM, whose certificates clients may use.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     enabled = sorted(_VERSIONS[version] for version in versions)
@@ -49,7 +49,7 @@ def server_context(
 
 
 def client_context(ca: str, identity: Identity | None) -> ssl.SSLContext:
-    """A context for a client that trusts this authority alone, and shows `identity` if it is asked."""
+    """Return a context for a client that trusts only this authority, and sends `identity` on request."""
     context = ssl.create_default_context(cadata=ca)
     if identity is not None:
         load_identity(context, identity)
@@ -57,7 +57,7 @@ def client_context(ca: str, identity: Identity | None) -> ssl.SSLContext:
 
 
 def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
-    """Have a context show a certificate; OpenSSL takes files only, which are gone when this returns."""
+    """Load a certificate into a context; OpenSSL reads only files, which are deleted before this returns."""
     handle, name = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(handle, "w") as file:
@@ -70,18 +70,18 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
 @final
 @dataclass(slots=True, repr=False)
 class TlsServerChannels:
-    """Makes the channels of a cluster's brokers.
+    """Creates the channels of a cluster's brokers.
 
     Args:
-        context: Gives the context of the next connection.
-        sends_close_notify: Whether a broker that closes says so in TLS.
+        context: Returns the context for the next connection.
+        sends_close_notify: Whether a broker sends close_notify when it closes.
     """
 
     _context: Callable[[], ssl.SSLContext]
     sends_close_notify: bool = True
 
     def accept(self) -> TlsServerChannel:
-        """A channel to a client that has connected."""
+        """Return a channel for a client that has connected."""
         return TlsServerChannel(self._context(), sends_close_notify=self.sends_close_notify)
 
 
@@ -100,17 +100,17 @@ class TlsServerChannel:
 
     @property
     def is_established(self) -> bool:
-        """Whether the handshake is done."""
+        """Whether the handshake is complete."""
         return self._is_established
 
     def start(self) -> None:
-        """Do nothing: the client speaks first."""
+        """Do nothing: the client starts."""
 
     def receive(self, data: Buffer) -> bytes:
-        """Take bytes of the socket; the plaintext that they complete.
+        """Return the plaintext that these bytes from the socket complete.
 
         Raises:
-            TlsError: The handshake failed, or what came is not TLS.
+            TlsError: If the handshake failed, or the bytes are not TLS.
         """
         self._incoming.write(data)
         plaintext = bytearray()
@@ -137,22 +137,22 @@ class TlsServerChannel:
                 view = view[self._object.write(view) :]
 
     def end(self) -> None:
-        """Say that no more comes, unless the handshake is not done."""
+        """Announce the end of the data, unless the handshake is not complete."""
         if self._is_established and self._sends_close_notify:
             try:
                 self._object.unwrap()
             except ssl.SSLError:
-                return  # the client has not said so; the notice is written all the same
+                return  # the client has not sent its notice; ours is written anyway
 
     def outgoing(self) -> bytes:
-        """What is to be written to the socket."""
+        """Return the bytes to write to the socket."""
         return self._outgoing.read()
 
     def describe(self) -> str:
-        """Version and cipher; empty before the handshake."""
+        """Return version and cipher; empty before the handshake."""
         cipher = self._object.cipher()
         return f"{self._object.version()}, {cipher[0]}" if self._is_established and cipher else ""
 
     def peer_certificate(self) -> bytes | None:
-        """What the client has shown, in DER; `None` if nothing."""
+        """Return the client's certificate in DER, or `None`."""
         return self._object.getpeercert(binary_form=True)

@@ -1,7 +1,7 @@
-"""ListTransactions, DescribeTransactions, DescribeProducers and WriteTxnMarkers: what `kafka-transactions.sh` asks.
+"""ListTransactions, DescribeTransactions, DescribeProducers, WriteTxnMarkers: the APIs of `kafka-transactions.sh`.
 
-Called by `apis`. Nothing here changes anything, but for WriteTxnMarkers: an operator's abort of a transaction whose
-coordinator has forgotten it (KIP-664).
+Called by `apis`. Only WriteTxnMarkers changes anything: an operator's abort of a transaction that its coordinator
+has forgotten (KIP-664).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAMES = {state.value for state in TransactionState}
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class TransactionAdmin:
-    """Answers what operators ask."""
+    """Answers the requests of operators."""
 
     _state: ClusterState
     _coordinator: TransactionCoordinator
@@ -42,7 +42,7 @@ class TransactionAdmin:
     _wall_ms: Callable[[float], int]
 
     def list_transactions(self, exchange: Exchange, now: float, code: int) -> Body:
-        """ListTransactions: those that this broker coordinates."""
+        """Answer ListTransactions: the transactions that this broker coordinates."""
         body, places = exchange.body, self._coordinator.places
         if code == ErrorCode.none and any(map(places.is_loading, places.led_by(exchange.broker_id))):
             code = ErrorCode.coordinator_load_in_progress
@@ -79,7 +79,7 @@ class TransactionAdmin:
         }
 
     def describe_transactions(self, exchange: Exchange, now: float) -> Body:
-        """DescribeTransactions, by transactional id."""
+        """Answer DescribeTransactions, by transactional id."""
         return {
             "transaction_states": [
                 self._describe(exchange, transactional_id, now)
@@ -88,7 +88,7 @@ class TransactionAdmin:
         }
 
     def describe_producers(self, exchange: Exchange) -> Body:
-        """DescribeProducers: what the leaders of partitions know of their producers."""
+        """Answer DescribeProducers: what the leaders of partitions know of their producers."""
         return {
             "topics": [
                 {
@@ -209,7 +209,7 @@ class TransactionAdmin:
         return self._markers.write(place, marker, now)[0]
 
     def _running_ms(self, transaction: Transaction, now: float) -> float:
-        """As Kafka reckons: one without a start began at -1 ms of all time."""
+        """Return the age as Kafka computes it: a transaction without a start began at -1 ms since the epoch."""
         if transaction.started_at is None:
             return self._wall_ms(now) + 1
         return (now - transaction.started_at) * 1000

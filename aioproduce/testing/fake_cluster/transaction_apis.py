@@ -1,7 +1,7 @@
 """InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn: requests of transactional producers.
 
-Called by `apis`. What a broker checks by itself is here: permissions, its being the coordinator, and which codes a
-client of that version knows. `transaction_coordinator` decides the rest.
+Called by `apis`. The checks of the broker itself are here: permissions, whether it is the coordinator, and which
+codes a client of that version knows. `transaction_coordinator` decides the rest.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from aioproduce.testing.fake_cluster.state import ClusterState
     from aioproduce.testing.fake_cluster.transaction_coordinator import TransactionCoordinator
 
-# The versions from which clients know PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH.
+# The versions from which clients know PRODUCER_FENCED; before, the code is INVALID_PRODUCER_EPOCH.
 _FENCED_SINCE_INIT: Final = 4
 _FENCED_SINCE: Final = 2
-# The versions in which clients end and extend transactions of version 2.
+# The first versions in which clients end and extend transactions of version 2.
 _FIRST_BUMPING_END: Final = 5
 _FIRST_BUMPING_ADD: Final = 4
 
@@ -33,13 +33,13 @@ _FIRST_BUMPING_ADD: Final = 4
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class TransactionApis:
-    """Answers what transactional producers ask."""
+    """Answers the requests of transactional producers."""
 
     _state: ClusterState
     _coordinator: TransactionCoordinator
 
     def init_producer_id(self, exchange: Exchange, now: float, code: int) -> Body:
-        """InitProducerId, of idempotent producers too: these get a new id each time, whatever they name."""
+        """Answer InitProducerId, also of idempotent producers: these get a new id each time, whatever they send."""
         answered = Answered(code)
         if code == ErrorCode.none:
             answered = self._init_producer_id(exchange, now)
@@ -50,7 +50,7 @@ class TransactionApis:
         }
 
     def add_partitions(self, exchange: Exchange, now: float, code: int) -> Body:
-        """AddPartitionsToTxn, of clients (v0 to v3) and as brokers send it to each other (v4 and later)."""
+        """Answer AddPartitionsToTxn, of clients (v0 to v3) and of other brokers (v4 and later)."""
         body = exchange.body
         if exchange.api_version < _FIRST_BUMPING_ADD:
             topics = body["v3_and_below_topics"]
@@ -68,7 +68,7 @@ class TransactionApis:
         }
 
     def add_offsets(self, exchange: Exchange, now: float, code: int) -> Body:
-        """AddOffsetsToTxn: the group's partition of `__consumer_offsets` joins the transaction."""
+        """Answer AddOffsetsToTxn: the group's partition of `__consumer_offsets` joins the transaction."""
         body = exchange.body
         if code == ErrorCode.none:
             code = self._refusal(exchange, body["transactional_id"])
@@ -82,7 +82,7 @@ class TransactionApis:
         return {"error_code": _known(code, exchange, _FENCED_SINCE)}
 
     def end(self, exchange: Exchange, now: float, code: int) -> Body:
-        """EndTxn: from v5 on the transaction ends as one of version 2, and the answer has the next epoch."""
+        """Answer EndTxn: from v5 on the transaction ends as one of version 2, and the answer has the next epoch."""
         body = exchange.body
         transactional_id = body["transactional_id"]
         if code == ErrorCode.none:
@@ -198,7 +198,7 @@ def _producer(body: Mapping[str, Any]) -> Producer:
 
 
 def _known(code: int, exchange: Exchange, fenced_since: int) -> int:
-    """The code as clients of that version know it."""
+    """Return the code as clients of that version know it."""
     if code == ErrorCode.producer_fenced and exchange.api_version < fenced_since:
         return ErrorCode.invalid_producer_epoch
     return code

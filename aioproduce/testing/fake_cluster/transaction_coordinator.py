@@ -1,13 +1,13 @@
-"""The transaction coordinators of a cluster: who may begin, add to, and end which transaction.
+"""The transaction coordinators of a cluster: who may begin, extend and end which transaction.
 
 Called by `transaction_apis` (clients), by `verification` (leaders of partitions) and by `transaction_admin`. It
-repeats `TransactionCoordinator` of Apache Kafka 4.3.1 check by check, in both versions (KIP-890). A request tells
-by its own version which it means; `transaction.version` decides for what a coordinator does by itself.
+repeats `TransactionCoordinator` of Apache Kafka 4.3.1 check by check, in both versions (KIP-890). The version of a
+request selects the protocol; `transaction.version` applies to what a coordinator does by itself.
 
 Invariants:
-1. All coordinators share one memory: what Kafka keeps in `__transaction_state` survives every move here too.
-2. From the decision to the last marker clients are told CONCURRENT_TRANSACTIONS. Another coordinator, once it has
-   loaded, writes those markers anew under its own coordinator epoch.
+1. All coordinators share one memory: what Kafka keeps in `__transaction_state` survives every move here, too.
+2. From the decision to the last marker clients get CONCURRENT_TRANSACTIONS. A new coordinator, once loaded, writes
+   those markers again under its own coordinator epoch.
 3. A transaction is ended at its time-out by a coordinator that runs, is not stalled, and has loaded.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Answered(NamedTuple):
-    """What a coordinator says: an error code, and the producer that goes on."""
+    """A coordinator's answer: an error code, and the producer that continues."""
 
     code: int
     producer: Producer = NO_PRODUCER
@@ -56,14 +56,14 @@ class TransactionCoordinator:
 
     Args:
         state: The cluster: its `transaction.version`, its `TransactionConfig`, and its producer ids.
-        faults: Who is stalled.
+        faults: Which brokers are stalled.
         timers: For time-outs and loading.
         markers: Writes them.
-        plan: Plans an action for now, for calls that come without a time.
+        plan: Plans an action for now, for calls without a time.
 
     Attributes:
-        transactions: Every transactional id that is known, in order of its first InitProducerId.
-        places: Who coordinates which.
+        transactions: Every known transactional id, in order of its first InitProducerId.
+        places: Which broker coordinates which ids.
     """
 
     _state: ClusterState
@@ -78,14 +78,14 @@ class TransactionCoordinator:
     def __post_init__(self) -> None:
         self.places = CoordinatorPlaces(self._state, self._elected)
 
-    # What clients ask
+    # Requests of clients
 
     def refusal(self, transactional_id: str, broker_id: int) -> int:
-        """What a broker answers because it does not coordinate this id, or not yet; 0 if it does."""
+        """Return the error code of a broker that does not coordinate this id, or not yet; else 0."""
         return self.places.refusal(partition_of(transactional_id), broker_id)
 
     def find(self, transactional_id: str, now: float) -> Transaction | None:
-        """What is known of an id; nothing when it has expired."""
+        """Return the transaction of an id; `None` if it is unknown or expired."""
         transaction = self.transactions.get(transactional_id)
         if transaction is not None and self._is_expired(transaction, now):
             transaction.expire(now)
@@ -94,19 +94,19 @@ class TransactionCoordinator:
         return transaction
 
     def known(self, now: float) -> list[Transaction]:
-        """All that have not expired."""
+        """Return all that have not expired."""
         found = (self.find(transactional_id, now) for transactional_id in tuple(self.transactions))
         return [transaction for transaction in found if transaction is not None]
 
     def init_producer_id(
         self, transactional_id: str, timeout: float, claimed: Producer | None, now: float
     ) -> Answered:
-        """Give a transactional id its producer: an open transaction of another one is aborted first.
+        """Assign a producer to a transactional id; an open transaction of another producer is aborted first.
 
         Args:
             transactional_id: Not empty.
-            timeout: `transaction.timeout.ms`, in seconds; what is too much was refused before.
-            claimed: The producer that the client goes on from (KIP-360); `None` for a new client.
+            timeout: `transaction.timeout.ms`, in seconds; already checked against the maximum.
+            claimed: The producer that the client continues (KIP-360); `None` for a new client.
             now: The time.
         """
         transaction = self.find(transactional_id, now)
@@ -119,7 +119,7 @@ class TransactionCoordinator:
         if claimed is not None and not _may_claim(transaction, claimed):
             return Answered(ErrorCode.producer_fenced)
         if transaction.state is TransactionState.ONGOING:
-            # The epoch that fences is never told to a client: it comes back, and gets one of its own.
+            # The client never gets the epoch that fences: it asks again, and gets its own.
             self._abort(transaction, now)
             return Answered(ErrorCode.concurrent_transactions)
         return self._initialise(transaction, timeout, claimed, now)
@@ -127,7 +127,7 @@ class TransactionCoordinator:
     def add_partitions(
         self, transactional_id: str, producer: Producer, partitions: Iterable[Place], version: int, now: float
     ) -> int:
-        """Add partitions to a transaction, which begins if it has not; an error code."""
+        """Add partitions to a transaction, and begin it if necessary. Return an error code."""
         transaction, code = self._owned(transactional_id, producer, now, is_pending_first=True)
         if transaction is None:
             return code
@@ -139,7 +139,7 @@ class TransactionCoordinator:
         return ErrorCode.none
 
     def verify_partition(self, transactional_id: str, producer: Producer, place: Place, now: float) -> int:
-        """Whether a partition is in the transaction (KIP-890, part 1): NONE or TRANSACTION_ABORTABLE."""
+        """Check that a partition is in the transaction (KIP-890, part 1). Return NONE or TRANSACTION_ABORTABLE."""
         transaction, code = self._owned(transactional_id, producer, now, is_pending_first=False)
         if transaction is None:
             return code
@@ -148,7 +148,7 @@ class TransactionCoordinator:
     def end(
         self, transactional_id: str, producer: Producer, version: int, now: float, *, is_commit: bool
     ) -> Answered:
-        """Commit or abort, as a client asks for by EndTxn of this `transaction.version`."""
+        """Commit or abort, for a client's EndTxn of this `transaction.version`."""
         transaction = self.find(transactional_id, now)
         if transaction is None:
             return Answered(ErrorCode.invalid_producer_id_mapping)
@@ -156,13 +156,13 @@ class TransactionCoordinator:
             return self._end_v1(transaction, producer, is_commit, now)
         return self._end_v2(transaction, producer, version, is_commit, now)
 
-    # What happens to coordinators
+    # Changes of coordinators
 
     def move(self, transactional_id: str, to_broker: int) -> None:
-        """Make a running broker the coordinator of an id, and of all that share its partition.
+        """Make a running broker the coordinator of an id, and of all others in the same partition.
 
         Raises:
-            ValueError: It does not run.
+            ValueError: If it is not running.
         """
         broker = self._state.brokers.get(to_broker)
         if broker is None or not broker.is_running:
@@ -182,7 +182,7 @@ class TransactionCoordinator:
         return self.places.leader(partition_of(transactional_id))
 
     def look_again(self, now: float) -> None:
-        """Somebody may do again what it could not: end what is over its time, write markers."""
+        """Retry what a broker could not do before: end transactions past their time-out, write markers."""
         self._look(now)
         self._markers.look_again(now)
 
@@ -191,7 +191,7 @@ class TransactionCoordinator:
     def _owned(
         self, transactional_id: str, producer: Producer, now: float, *, is_pending_first: bool
     ) -> tuple[Transaction | None, int]:
-        """The transaction if this producer may add to it now, else an error code."""
+        """Return the transaction if this producer may add to it now, else an error code."""
         transaction = self.find(transactional_id, now)
         if transaction is None:
             return None, ErrorCode.invalid_producer_id_mapping
@@ -214,13 +214,13 @@ class TransactionCoordinator:
         is_current = claimed is None or epoch == NO_EPOCH or claimed.epoch == epoch
         if transaction.is_exhausted:
             if not is_current:
-                # Kafka trips over its own check here (IllegalStateException).
+                # Kafka fails its own check here (IllegalStateException).
                 return Answered(ErrorCode.unknown_server_error)
             producer = Producer(*self._state.new_producer_id())
         elif claimed is not None and not is_current:
             if claimed.epoch != transaction.last_epoch:
                 return Answered(ErrorCode.producer_fenced)
-            # It was raised for this client before, which did not hear of it.
+            # The epoch was already raised for this client, which did not get the answer.
             producer, last_epoch = transaction.producer, transaction.last_epoch
         transaction.initialise(producer, last_epoch, timeout, now)
         return Answered(ErrorCode.none, producer)
@@ -263,12 +263,12 @@ class TransactionCoordinator:
         return Answered(ErrorCode.none, self._decide(transaction, is_commit, version, now))
 
     def _abort(self, transaction: Transaction, now: float) -> None:
-        """End a transaction that its producer does not end, by an epoch that the producer does not have."""
+        """End a transaction in place of its producer, with an epoch that the producer does not have."""
         transaction.fence()
         self._decide(transaction, False, self._state.transaction_version, now)
 
     def _decide(self, transaction: Transaction, is_commit: bool, version: int, now: float) -> Producer:
-        """Prepare the end, have the markers written; the producer that goes on afterwards."""
+        """Prepare the end, and have the markers written. Return the producer that continues afterwards."""
         next_id = NO_ID
         if version >= EPOCH_BUMP and transaction.is_exhausted:
             next_id = self._state.new_producer_id()[0]
@@ -284,7 +284,7 @@ class TransactionCoordinator:
     # Time-outs
 
     def _ends_at(self, transaction: Transaction) -> float:
-        """When a transaction that goes on is over its time, and the coordinator looks."""
+        """Return when the coordinator finds an open transaction past its time-out."""
         if transaction.started_at is None or transaction.state is not TransactionState.ONGOING:
             return NEVER
         over_at = transaction.started_at + transaction.timeout
@@ -324,7 +324,7 @@ class TransactionCoordinator:
     # Moves
 
     def _elected(self, partition: int) -> None:
-        """The partition has another leader: it loads, then goes on with what the last one had decided."""
+        """Load the partition on its new leader, then continue what the previous one had decided."""
         self._markers.cancel(partition)
         if self.places.leader(partition) == NO_LEADER:
             return
@@ -355,7 +355,7 @@ _INVALID_STATE = Answered(ErrorCode.invalid_txn_state)
 
 
 def _may_claim(transaction: Transaction, claimed: Producer) -> bool:
-    """Whether the id that a client names is, or just was, that of its transactional id."""
+    """Return whether a client's id is, or just was, that of its transactional id."""
     return (
         transaction.epoch == NO_EPOCH
         or claimed.producer_id == transaction.producer_id

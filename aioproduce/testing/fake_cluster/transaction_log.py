@@ -1,13 +1,13 @@
-"""What of a partition's log is decided: open transactions, the last stable offset, and what was aborted.
+"""The transactions in a partition's log: the open ones, the last stable offset, and the aborted ones.
 
-Called by `log` at each append and marker, by `fetch` for readers with isolation level read_committed. It follows
-`ProducerStateManager` and `TransactionIndex` of Apache Kafka 4.3.
+Called by `log` at each append and marker, and by `fetch` for readers with isolation level read_committed. It
+follows `ProducerStateManager` and `TransactionIndex` of Apache Kafka 4.3.
 
 Invariants:
 1. The last stable offset is at most the high watermark, the first offset of every open transaction, and the first
    offset of every transaction whose marker is not committed yet.
-2. An aborted transaction is told to a reader when it has records between the reader's offset and the end of what
-   the reader is given.
+2. Readers get an aborted transaction if it has records between the reader's offset and the end of the data that the
+   reader gets.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import NamedTuple, final
 
 @final
 class EndedTransaction(NamedTuple):
-    """A transaction that has its marker here.
+    """A transaction whose marker is in this partition.
 
     Attributes:
-        last_offset: That of the marker.
+        last_offset: The offset of the marker.
     """
 
     producer_id: int
@@ -34,8 +34,8 @@ class TransactionLog:
 
     Attributes:
         open: The first offset of each open transaction, by producer id.
-        aborted: Those that were aborted, in the order of their markers.
-        markers: How many markers were written.
+        aborted: The aborted ones, in the order of their markers.
+        markers: The number of markers written.
     """
 
     __slots__ = ("_uncommitted", "aborted", "markers", "open")
@@ -47,11 +47,11 @@ class TransactionLog:
         self._uncommitted: list[EndedTransaction] = []
 
     def begin(self, producer_id: int, offset: int) -> None:
-        """A transactional batch was appended: its transaction is open from its first one on."""
+        """Note a transactional batch: its first one opens the transaction."""
         self.open.setdefault(producer_id, offset)
 
     def end(self, producer_id: int, offset: int, *, is_commit: bool) -> None:
-        """A marker was appended; it may find no open transaction."""
+        """Note a marker; there may be no open transaction."""
         self.markers += 1
         first = self.open.pop(producer_id, None)
         if first is None:
@@ -62,7 +62,7 @@ class TransactionLog:
             self.aborted.append(ended)
 
     def last_stable_offset(self, high_watermark: int, start_offset: int) -> int:
-        """Where readers of what is committed stop."""
+        """Return the offset where read_committed readers stop."""
         if self._uncommitted:
             self._uncommitted = [each for each in self._uncommitted if each.last_offset >= high_watermark]
         unstable = min(
@@ -72,7 +72,7 @@ class TransactionLog:
         return min(high_watermark, max(unstable, start_offset))
 
     def aborted_between(self, offset: int, end: int) -> list[EndedTransaction]:
-        """Those with records in a range that a reader is given."""
+        """Return the aborted transactions with records in the range that a reader gets."""
         return [each for each in self.aborted if each.last_offset >= offset and each.first_offset < end]
 
     def forget(self) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NO_ID: Final = -1
 NO_EPOCH: Final = -1
-# What clients may have at most: Kafka keeps the last epoch for itself, to fence with.
+# The maximum for clients: Kafka reserves the last epoch for fencing.
 MAX_EPOCH: Final = 2**15 - 2
 # The first transaction.version that raises the epoch at each end (KIP-890).
 EPOCH_BUMP: Final = 2
@@ -34,19 +34,19 @@ Place: TypeAlias = tuple[str, int]
 @final
 @dataclass(slots=True)
 class TransactionConfig:
-    """How coordinators behave. The fields may be changed at any time; all are seconds.
+    """The behaviour of coordinators. The fields may be changed at any time; all are in seconds.
 
     Attributes:
         max_timeout: `transaction.max.timeout.ms`.
-        marker_delay: From the answer to EndTxn to the markers in the logs; meanwhile clients are told
+        marker_delay: From the answer to EndTxn to the markers in the logs; meanwhile clients get
             CONCURRENT_TRANSACTIONS. 0 writes them before the answer.
-        retry_backoff: `add.partitions.to.txn.retry.backoff.ms`: how long a broker that meets
+        retry_backoff: `add.partitions.to.txn.retry.backoff.ms`: how long a broker that gets
             CONCURRENT_TRANSACTIONS for a Produce of `transaction.version` 2 waits before it asks again.
-        retry_backoff_max: `add.partitions.to.txn.retry.backoff.max.ms`: and how long it goes on.
+        retry_backoff_max: `add.partitions.to.txn.retry.backoff.max.ms`: how long it keeps asking.
         abort_interval: `transaction.abort.timed.out.transaction.cleanup.interval.ms`: 10 in Kafka. 0 ends a
             transaction at its time-out.
         id_expiration: `transactional.id.expiration.ms`.
-        load_time: How long a coordinator that has just been elected answers COORDINATOR_LOAD_IN_PROGRESS.
+        load_time: How long a newly elected coordinator answers COORDINATOR_LOAD_IN_PROGRESS.
     """
 
     max_timeout: float = 900.0
@@ -59,7 +59,7 @@ class TransactionConfig:
 
 
 class TransactionState(Enum):
-    """Kafka's states; the value is Kafka's name, as DescribeTransactions tells it."""
+    """Kafka's states; the value is Kafka's name, as in DescribeTransactions."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -116,15 +116,15 @@ NO_PRODUCER: Final = Producer(NO_ID, NO_EPOCH)
 @final
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """What the coordinator knows of one transactional id.
+    """The coordinator's state of one transactional id.
 
     Attributes:
         timeout: `transaction.timeout.ms` of its producer, in seconds.
-        previous_id: The producer id before the last change of anything.
-        next_id: The producer id that follows when the markers are written; -1: the same.
+        previous_id: The producer id before the last change.
+        next_id: The producer id after the markers are written; -1: the same.
         last_epoch: See the module.
-        partitions: Those that are in the transaction; each goes when its marker is written.
-        version: The `transaction.version` that the transaction ends in.
+        partitions: The partitions in the transaction; each is removed when its marker is written.
+        version: The `transaction.version` in which the transaction ends.
         started_at: When its first partition was added.
         updated_at: When anything last changed.
     """
@@ -149,7 +149,7 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the epoch cannot be raised for a client any more."""
+        """Whether the epoch can no longer be raised for a client."""
         return self.epoch >= MAX_EPOCH
 
     @property
@@ -164,11 +164,11 @@ class Transaction:
 
     @property
     def is_commit(self) -> bool:
-        """Of one that is prepared or complete: whether it is, or was, committed."""
+        """Whether a prepared or complete transaction is committed."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
     def initialise(self, producer: Producer, last_epoch: int, timeout: float, now: float) -> None:
-        """InitProducerId: there is no transaction any more, and this is its producer."""
+        """Handle InitProducerId: there is no transaction, and this is the producer."""
         self._move("initialise", now)
         self.producer_id, self.epoch = producer
         self.last_epoch = last_epoch
@@ -177,7 +177,7 @@ class Transaction:
         self.started_at = None
 
     def add(self, partitions: Iterable[Place], version: int, now: float) -> None:
-        """Partitions join the transaction, which begins with the first of them."""
+        """Add partitions to the transaction; the first of them begins it."""
         if self.state is not TransactionState.ONGOING:
             self.started_at = now
         self._move("add", now)
@@ -185,16 +185,16 @@ class Transaction:
         self.version = version
 
     def fence(self) -> None:
-        """Nobody may go on with the present epoch: what follows is an abort."""
+        """Invalidate the present epoch for all producers; an abort follows."""
         self.state = TRANSACTION_STATES.after(self.state, "fence", self.transactional_id)
 
     def prepare(self, is_commit: bool, version: int, next_id: int, now: float) -> None:
-        """Decide the transaction; from version 2 on the epoch rises with that.
+        """Decide the transaction; from version 2 on this raises the epoch.
 
         Args:
             is_commit: Whether it is committed.
-            version: The `transaction.version` that it ends in.
-            next_id: The producer id for afterwards, where the epochs of this one are used up; else -1.
+            version: The `transaction.version` in which it ends.
+            next_id: The next producer id, if this one has no epochs left; else -1.
             now: The time.
         """
         is_fenced = self.state is TransactionState.PREPARE_EPOCH_FENCE
@@ -211,7 +211,7 @@ class Transaction:
         self.next_id = next_id
 
     def complete(self, now: float) -> None:
-        """All markers are written."""
+        """Note that all markers are written."""
         self._move("complete", now)
         self.producer_id, self.epoch = self.producer_after
         self.next_id = NO_ID
@@ -219,11 +219,11 @@ class Transaction:
 
     @property
     def producer_after(self) -> Producer:
-        """Of one that is prepared: the producer id and epoch when its markers are written."""
+        """A prepared transaction's producer id and epoch after its markers are written."""
         return self.producer if self.next_id == NO_ID else Producer(self.next_id, 0)
 
     def expire(self, now: float) -> None:
-        """`transactional.id.expiration.ms` has passed."""
+        """Note that `transactional.id.expiration.ms` has passed."""
         self._move("expire", now)
 
     def _move(self, event: _Event, now: float) -> None:

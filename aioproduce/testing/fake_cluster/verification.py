@@ -1,13 +1,13 @@
-"""What a partition's leader asks the transaction coordinator before it appends (KIP-890).
+"""The requests of a partition's leader to the transaction coordinator before it appends (KIP-890).
 
-Called by `produce` and by `offset_apis`. Old requests have the coordinator verified that the client has added the
-partition; those of `transaction.version` 2 have it added. Which it is the request's version says, not the cluster's
-`transaction.version`: a 4.x broker obeys the request.
+Called by `produce` and by `offset_apis`. For old requests the coordinator verifies that the client has added the
+partition; for those of `transaction.version` 2 it adds it. The request's version decides, not the cluster's
+`transaction.version`, as on a 4.x broker.
 
 Invariants:
-1. Of a producer with an open transaction in a partition nothing is asked: only its marker ends that.
-2. A coordinator that cannot be asked is told as Kafka tells it: COORDINATOR_NOT_AVAILABLE,
-   COORDINATOR_LOAD_IN_PROGRESS, NETWORK_EXCEPTION of a stalled one, without Kafka's wait of `request.timeout.ms`.
+1. A producer with an open transaction in a partition is not verified: only its marker ends the transaction.
+2. If a coordinator cannot be asked, the answer is Kafka's: COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS,
+   NETWORK_EXCEPTION for a stalled one, but without Kafka's wait of `request.timeout.ms`.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from aioproduce.testing.fake_cluster.transaction_coordinator import TransactionCoordinator
 
 Asked: TypeAlias = Mapping[Place, tuple[ProducerState, int]]
-"""The producers of each partition, and the first sequence that is to be appended."""
+"""The producers of each partition, and their first sequences to append."""
 
 
 class Operation(Enum):
-    """What a request's version makes of a partition that is not in the transaction."""
+    """How a request's version treats a partition that is not in the transaction."""
 
     VERIFY = auto()
-    """Refused, in words of before KIP-890."""
+    """Refuse with a code from before KIP-890."""
     VERIFY_ABORTABLE = auto()
-    """Refused by TRANSACTION_ABORTABLE."""
+    """Refuse with TRANSACTION_ABORTABLE."""
     ADD = auto()
-    """It is added."""
+    """Add it."""
 
 
 def operation_of(version: int, first_abortable: int) -> Operation:
-    """The operation of a request's version.
+    """Return the operation of a request's version.
 
     Args:
-        version: The request's.
+        version: The request's version.
         first_abortable: The first version of its API that knows TRANSACTION_ABORTABLE; the next one adds.
     """
     if version < first_abortable:
@@ -60,7 +60,7 @@ def operation_of(version: int, first_abortable: int) -> Operation:
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class TransactionVerifier:
-    """Asks the coordinator on behalf of partitions' leaders."""
+    """Asks the coordinator for the leaders of partitions."""
 
     _state: ClusterState
     _faults: Faults
@@ -69,7 +69,7 @@ class TransactionVerifier:
     def ask(
         self, transactional_id: str, producer: Producer, asked: Asked, operation: Operation, now: float
     ) -> dict[Place, int]:
-        """Verify or add partitions: an error code for each that nothing may be appended to."""
+        """Verify or add partitions. Return an error code for each that must not be appended to."""
         errors: dict[Place, int] = {}
         unknown: list[Place] = []
         version = EPOCH_BUMP if operation is Operation.ADD else 0

@@ -1,13 +1,13 @@
-"""What each broker believes of the cluster, where that is not the truth.
+"""Each broker's outdated view of the cluster.
 
-Called by `model` (changes), `cluster_apis` (Metadata) and `produce` (hints of KIP-951). A broker knows of a
-change when `delay` is over, or not at all while its metadata is frozen. Only what brokers tell is late: they
-accept and refuse by the truth.
+Called by `model` (changes), `cluster_apis` (Metadata) and `produce` (hints of KIP-951). A broker learns of a change
+after `delay`, or not at all while its metadata is frozen. Only the brokers' answers are late: they accept and
+refuse by the real state.
 
 Invariants:
-1. Without a delay and without a frozen broker nothing is copied: the answer is made from the state itself.
-2. A broker that is unfrozen knows at once what the others know; it never goes back behind what it has told,
-   unless the delay is made longer.
+1. Without a delay and without a frozen broker nothing is copied: answers are made from the state itself.
+2. An unfrozen broker knows at once what the others know; its answers never go back to an older state, unless the
+   delay is increased.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster at one moment, as Metadata tells it."""
+    """The cluster at one moment, as in Metadata."""
 
     brokers: list[dict[str, Any]]
     controller_id: int
@@ -42,32 +42,32 @@ class View:
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class MetadataViews:
-    """What the brokers believe.
+    """The views of the brokers.
 
     Args:
-        state: The truth.
+        state: The real state.
         faults: Whose metadata is frozen.
 
     Attributes:
-        delay: Seconds until brokers tell of a change; `set_delay` changes it.
+        delay: Seconds until brokers learn of a change; `set_delay` changes it.
     """
 
     _state: ClusterState
     _faults: Faults
     delay: float = 0.0
-    # (when it came about, view), oldest first; the last one is the truth. Empty without a delay.
+    # (time of the change, view), oldest first; the last one is the real state. Empty without a delay.
     _history: deque[tuple[float, View]] = field(default_factory=deque)
     _frozen: dict[int, View] = field(default_factory=dict)
 
     def set_delay(self, seconds: float, now: float) -> None:
-        """Change the delay: what is true now is known everywhere."""
+        """Change the delay; all brokers learn the present state."""
         self.delay = seconds
         self._history.clear()
         if seconds > 0:
             self._history.append((now - seconds, describe(self._state)))
 
     def changed(self, now: float) -> None:
-        """The truth has changed."""
+        """Handle a change of the real state."""
         if self.delay <= 0:
             return
         self._history.append((now, describe(self._state)))
@@ -75,7 +75,7 @@ class MetadataViews:
             self._history.popleft()
 
     def faults_changed(self, now: float) -> None:
-        """Somebody's metadata was frozen, or is no longer."""
+        """Handle metadata that was frozen or unfrozen."""
         for broker_id in self._state.brokers:
             if not self._faults.has_frozen_metadata(broker_id):
                 self._frozen.pop(broker_id, None)
@@ -83,7 +83,7 @@ class MetadataViews:
                 self._frozen[broker_id] = self.of(broker_id, now) or describe(self._state)
 
     def of(self, broker_id: int, now: float) -> View | None:
-        """What a broker believes; `None` where that is the truth."""
+        """Return a broker's view; `None` if it is the real state."""
         frozen = self._frozen.get(broker_id)
         if frozen is not None or not self._history:
             return frozen
@@ -92,7 +92,7 @@ class MetadataViews:
         return self._history[0][1]
 
     def leader(self, broker_id: int, partition: PartitionState, now: float) -> dict[str, Any]:
-        """Leader and epoch of a partition, as a broker believes."""
+        """Return leader and epoch of a partition, in a broker's view."""
         view = self.of(broker_id, now)
         known: dict[str, Any] = {} if view is None else view.topics.get(partition.topic, {})
         partitions = known.get("partitions", ())
@@ -103,7 +103,7 @@ class MetadataViews:
 
 
 def describe(state: ClusterState) -> View:
-    """The whole truth, copied."""
+    """Return a copy of the real state."""
     return View(
         describe_brokers(state),
         state.controller_id,
@@ -113,7 +113,7 @@ def describe(state: ClusterState) -> View:
 
 
 def describe_brokers(state: ClusterState) -> list[dict[str, Any]]:
-    """The brokers that run, for Metadata."""
+    """Return the running brokers, for Metadata."""
     return [
         {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": broker.rack}
         for broker in state.running_brokers
@@ -121,7 +121,7 @@ def describe_brokers(state: ClusterState) -> list[dict[str, Any]]:
 
 
 def describe_topic(state: ClusterState, topic: TopicState) -> dict[str, Any]:
-    """One topic, for Metadata."""
+    """Return one topic, for Metadata."""
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,

@@ -1,10 +1,10 @@
-"""A schema registry in memory, for the tests of what talks to one: HTTP on a loopback port, no library needed.
+"""A schema registry in memory, for tests of its clients: HTTP on a loopback port, without other libraries.
 
     with FakeSchemaRegistry() as registry:
         client = SchemaRegistryClient(registry.url)
 
-It follows the REST interface of Confluent's Schema Registry (`subjects`), runs in a thread of its own, so that
-any event loop, any thread and any client may use it, and can be told to fail (`server`).
+It implements the REST interface of Confluent's Schema Registry (`subjects`), runs in a thread of its own, so that
+any event loop, thread and client can use it, and can fail on demand (`server`).
 """
 
 from __future__ import annotations

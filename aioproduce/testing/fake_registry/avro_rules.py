@@ -1,7 +1,7 @@
-"""Avro's rules of schema resolution, as far as a registry judges by them: can a reader read what a writer wrote?
+"""Avro's rules of schema resolution, as far as a registry applies them: can a reader read what a writer wrote?
 
-Called by `subjects`. The rules: https://avro.apache.org/docs/1.12.0/specification/#schema-resolution. Data
-that no reader can know beforehand (a value of an enum, a branch of a union) is judged by what the schemas allow.
+Called by `subjects`. The rules: https://avro.apache.org/docs/1.12.0/specification/#schema-resolution. Values that
+are known only at run time (a value of an enum, a branch of a union) are judged by what the schemas allow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PROMOTIONS: Final = {
 
 
 def avro_complaints(schema_type: str, reader: str, writer: str) -> Sequence[str]:
-    """Why data of one Avro schema cannot be read with another; of other types nothing is known, nor said."""
+    """Return why data of one Avro schema cannot be read with another; nothing for other types."""
     if schema_type != "AVRO":
         return []
     comparison = _Comparison()
@@ -32,10 +32,10 @@ def avro_complaints(schema_type: str, reader: str, writer: str) -> Sequence[str]
 
 
 def unreadable(schema: Any, known: set[str]) -> str | None:
-    """Why this is no Avro schema; None where it is one.
+    """Return why this is not an Avro schema; None if it is one.
 
     Args:
-        schema: What its JSON stands for.
+        schema: The parsed JSON.
         known: Names of types that it may use without defining them.
     """
     try:
@@ -46,10 +46,10 @@ def unreadable(schema: Any, known: set[str]) -> str | None:
 
 
 class _Named:
-    """A schema with every name replaced by the type that it stands for: dicts with `type`, and lists for unions."""
+    """A schema with every name replaced by its type: dicts with `type`, and lists for unions."""
 
     def __init__(self, schema: Any, known: set[str] | None = None) -> None:
-        # A type that is referred to, and not known here, matches itself only.
+        # A referenced type that is not known here matches only itself.
         self._types: dict[str, dict[str, Any]] = {
             name: {"type": "fixed", "name": name, "size": -1} for name in known or ()
         }
@@ -62,7 +62,7 @@ class _Named:
         if isinstance(schema, list):
             return [self._resolve(branch, namespace) for branch in schema]
         if not isinstance(schema, dict):
-            raise TypeError(f"a schema is no {type(schema).__name__}")
+            raise TypeError(f"a schema cannot be a {type(schema).__name__}")
         kind = schema["type"]
         if not isinstance(kind, str):
             return self._resolve(kind, namespace)
@@ -117,17 +117,17 @@ def _full(name: str, namespace: str) -> str:
 
 
 class _Comparison:
-    """A reader beside a writer, from the top down."""
+    """A recursive comparison of a reader's schema with a writer's."""
 
     def __init__(self) -> None:
         self.complaints: list[str] = []
         self._seen: set[tuple[int, int]] = set()
 
     def compare(self, reader: Any, writer: Any, path: str) -> None:
-        """Note what the reader cannot read of what the writer writes."""
+        """Collect what the reader cannot read of the writer's data."""
         pair = id(reader), id(writer)
         if pair in self._seen:
-            return  # a type within itself: it is compared already
+            return  # a recursive type, already compared
         self._seen.add(pair)
         if isinstance(writer, list):
             for index, branch in enumerate(writer):

@@ -1,9 +1,9 @@
-"""The fake registry on a loopback port: HTTP/1.1 of the standard library, in threads of its own.
+"""The fake registry on a loopback port: the standard library's HTTP/1.1 server, in threads of its own.
 
 Invariants:
 
-1. One request at a time looks at the registry's memory, and each is logged before it is answered.
-2. `close()` ends every thread and socket, also of requests that are held back.
+1. Only one request at a time uses the registry's memory, and each is logged before it is answered.
+2. `close()` ends every thread and socket, also those of requests that are held back.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 @final
 @dataclass(frozen=True, slots=True)
 class RegistryRequest:
-    """One request that came in.
+    """One received request.
 
     Attributes:
         method: HTTP's method.
-        path: The path as it came, quoted.
+        path: The path as received, quoted.
         query: The parameters.
-        body: What its JSON stands for; None for none.
+        body: The parsed JSON; None if there was no body.
         headers: By name in lower case.
     """
 
@@ -58,10 +58,10 @@ class FakeSchemaRegistry:
 
     Args:
         basic_auth: User and password that every request must have.
-        bearer_token: Likewise a token.
-        complaints: Judges compatibility: from type, reader's and writer's text to what is wrong. By default Avro's
-            rules, and every other type is compatible with itself.
-        port: The port on 127.0.0.1; 0 takes a free one.
+        bearer_token: A token that every request must have.
+        complaints: Judges compatibility: from type, reader's and writer's text to a list of errors. By default,
+            Avro's rules apply, and every other type is compatible with itself.
+        port: The port on 127.0.0.1; 0 selects a free one.
 
     Example:
         >>> with FakeSchemaRegistry() as registry:
@@ -88,7 +88,7 @@ class FakeSchemaRegistry:
         self._server = _Server(self, port)
         self._thread: threading.Thread | None = None
 
-    # -- life ---
+    # -- lifetime ---
 
     @property
     def url(self) -> str:
@@ -96,14 +96,14 @@ class FakeSchemaRegistry:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def start(self) -> None:
-        """Serve, in a thread."""
+        """Start serving, in a thread."""
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, name="fake schema registry"
         )
         self._thread.start()
 
     def close(self) -> None:
-        """End all of it; requests that are held back get no answer."""
+        """End all threads and sockets; requests that are held back get no answer."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._server.shutdown()
@@ -126,16 +126,16 @@ class FakeSchemaRegistry:
     ) -> None:
         self.close()
 
-    # -- looking ---
+    # -- inspection ---
 
     @property
     def requests(self) -> list[RegistryRequest]:
-        """What came in, in order, refused or not."""
+        """The received requests, in order, including refused ones."""
         with self.lock:
             return list(self._requests)
 
     def versions(self, subject: str) -> dict[int, str]:
-        """The schemas under a subject, by version; empty where there is none."""
+        """Return the schemas of a subject by version; empty if it does not exist."""
         with self.lock:
             return self.subjects.versions_of(subject)
 
@@ -146,13 +146,13 @@ class FakeSchemaRegistry:
         schema_type: str = "AVRO",
         references: Sequence[Mapping[str, Any]] = (),
     ) -> int:
-        """Register a schema as somebody else would.
+        """Register a schema as another client would.
 
         Returns:
             Its id.
 
         Raises:
-            Refusal: the registry would refuse it.
+            Refusal: If the registry refuses it.
         """
         body = {"schema": schema, "schemaType": schema_type, "references": [*map(dict, references)]}
         with self.lock:
@@ -160,11 +160,11 @@ class FakeSchemaRegistry:
         return int(answer["id"])
 
     def wait_for_requests(self, count: int) -> None:
-        """Block until so many requests came in, answered or not; not for an event loop's thread."""
+        """Block until this many requests were received, answered or not; not for an event loop's thread."""
         with self._arrived:
             self._arrived.wait_for(lambda: len(self._requests) >= count)
 
-    # -- being told to fail ---
+    # -- faults ---
 
     def fail_next(
         self,
@@ -179,12 +179,12 @@ class FakeSchemaRegistry:
         """Answer the next requests with an error, whatever they are.
 
         Args:
-            status: HTTP's status; None hangs up without an answer.
-            error_code: The registry's code; that of the status followed by 01 by default, e.g. 50001.
+            status: The HTTP status; None closes the connection without an answer.
+            error_code: The registry's code; by default the status followed by 01, e.g. 50001.
             message: The registry's message.
-            body: This body in place of the registry's JSON.
+            body: A body that replaces the registry's JSON.
             headers: Further headers, e.g. `("Retry-After", "3")`.
-            times: How many requests.
+            times: The number of requests.
         """
         if body is None:
             code = error_code if error_code is not None else (status or 0) * 100 + 1
@@ -193,15 +193,15 @@ class FakeSchemaRegistry:
             self._faults += [_Fault(status, body, tuple(headers))] * times
 
     def hold(self) -> None:
-        """From now on requests are taken and not answered, until `release()`."""
+        """Hold back the answers to all requests until `release()`."""
         self._let_through.clear()
 
     def release(self) -> None:
-        """Answer what was held back, and what comes."""
+        """Answer the requests that were held back, and all later ones."""
         self._let_through.set()
 
     def heal(self) -> None:
-        """Fail no more: forget the faults that nobody ran into, and answer what is held back."""
+        """End all faults: forget those that are left, and answer the requests that are held back."""
         with self.lock:
             self._faults.clear()
         self.release()
@@ -209,7 +209,7 @@ class FakeSchemaRegistry:
     # -- for the server ---
 
     def take(self, request: RegistryRequest) -> _Fault | None:
-        """Log a request; what it is to fail with, if so."""
+        """Log a request. Return the fault with which to answer it, or `None`."""
         with self._arrived:
             self._requests.append(request)
             self._arrived.notify_all()
@@ -228,7 +228,7 @@ def _authorization(basic_auth: tuple[str, str] | None, bearer_token: str | None)
 
 @final
 class _Server(ThreadingHTTPServer):
-    """Knows its connections, to end them."""
+    """An HTTP server that keeps track of its connections, to end them."""
 
     daemon_threads = False  # each is joined by server_close()
     block_on_close = True
@@ -251,16 +251,16 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def cut_off(self) -> None:
-        """End the connections that clients keep for later."""
+        """Close the connections that clients keep open."""
         with self.registry.lock:
             for connection in self._connections:
                 try:
                     connection.shutdown(socket.SHUT_RDWR)
                 except OSError:
-                    continue  # the client was first
+                    continue  # the client closed it first
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is none of ours; a bug in here is, and is printed."""
+        """Ignore a disconnected client; print any other error, which is a bug here."""
         import sys
 
         if not isinstance(sys.exc_info()[1], OSError):
@@ -276,7 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing on stderr."""
+        """Write nothing to stderr."""
 
     def do_GET(self) -> None:
         """Answer."""

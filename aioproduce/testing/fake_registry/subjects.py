@@ -1,14 +1,13 @@
-"""What a schema registry keeps and answers, without HTTP: subjects, versions, ids, compatibility.
+"""The memory and the answers of a schema registry, without HTTP: subjects, versions, ids, compatibility.
 
 Called by the server, under its lock. Paths, bodies, answers and error codes are those of
 https://docs.confluent.io/platform/current/schema-registry/develop/api.html
 
 Invariants:
 
-1. A schema has one id, whatever subjects it stands under; two are the same if type, text and references are. Texts
-   of JSON are compared as JSON, so that white space does not count; with `normalize`, neither does the order of
-   members.
-2. A subject's versions are counted from 1 and never given twice.
+1. A schema has one id in all subjects; two schemas are the same if type, text and references are equal. JSON texts
+   are compared as JSON, so white space does not matter; with `normalize`, neither does the order of members.
+2. A subject's versions are counted from 1 and never assigned twice.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from aioproduce.testing.fake_registry.avro_rules import avro_complaints, unreada
 Query: TypeAlias = Mapping[str, str]
 
 Complaints: TypeAlias = Callable[[str, str, str], Sequence[str]]
-"""Why data of the second schema cannot be read with the first: type, reader's and writer's text give complaints."""
+"""Returns why data of the second schema cannot be read with the first, from type, reader's and writer's text."""
 
 LEVELS: Final = (
     "NONE",
@@ -44,7 +43,7 @@ class Refusal(PortableError):
     """An answer with an error code.
 
     Attributes:
-        status: HTTP's status.
+        status: The HTTP status.
         code: The registry's code.
     """
 
@@ -57,7 +56,7 @@ class Refusal(PortableError):
 @final
 @dataclass(frozen=True, slots=True)
 class StoredSchema:
-    """One schema as it was first registered, and what it is compared by."""
+    """One schema as first registered, and its form for comparisons."""
 
     schema_id: int
     schema_type: str
@@ -65,7 +64,7 @@ class StoredSchema:
     references: tuple[tuple[str, str, int], ...]
 
     def as_answer(self) -> dict[str, Any]:
-        """As the registry tells it: Avro goes without saying."""
+        """Return it as in the registry's answers: the type is omitted for Avro."""
         answer: dict[str, Any] = {"schema": self.text}
         if self.schema_type != "AVRO":
             answer["schemaType"] = self.schema_type
@@ -88,8 +87,8 @@ class Subjects:
     """The registry's memory.
 
     Args:
-        complaints: Judges compatibility in place of Avro's rules; types other than Avro are always compatible by
-            default.
+        complaints: Judges compatibility instead of Avro's rules; by default types other than Avro are always
+            compatible.
     """
 
     __slots__ = ("_by_content", "_by_id", "_complaints", "_level", "_routes", "_subjects")
@@ -127,10 +126,10 @@ class Subjects:
         ]
 
     def answer(self, method: str, path: str, query: Query, body: Any) -> Any:
-        """The JSON for a request.
+        """Return the JSON for a request.
 
         Raises:
-            Refusal: with the registry's own code.
+            Refusal: If the answer is an error, with the registry's own code.
         """
         is_known = False
         for wanted, pattern, answer in self._routes:
@@ -145,7 +144,7 @@ class Subjects:
         raise Refusal(404, 404, "HTTP 404 Not Found")
 
     def versions_of(self, subject: str) -> dict[int, str]:
-        """The texts under a subject by version; empty where there is none."""
+        """Return the texts of a subject by version; empty if it does not exist."""
         known = self._subjects.get(subject)
         return {} if known is None else {number: schema.text for number, schema in known.versions.items()}
 
@@ -248,7 +247,7 @@ class Subjects:
         level = self._subjects.setdefault(name, _Subject()).level = _level(body)
         return {"compatibility": level}
 
-    # -- judging ---
+    # -- compatibility ---
 
     def _compatible_with_all(self, query: Query, name: str, body: Any) -> dict[str, Any]:
         asked = self._read(body)
@@ -261,7 +260,7 @@ class Subjects:
         return _verdict(query, self._judge(self._subjects[name], asked, number))
 
     def _judge(self, subject: _Subject, asked: StoredSchema, version: int | None) -> list[str]:
-        """Why a schema is incompatible with one version, or with those that the subject's level names."""
+        """Return why a schema is incompatible with one version, or with those selected by the subject's level."""
         level = subject.level or self._level
         if level == "NONE" or not subject.versions:
             return []
@@ -284,7 +283,7 @@ class Subjects:
                 found += self._complaints(asked.schema_type, earlier.text, asked.text)
         return found
 
-    # -- what was asked for ---
+    # -- look-ups ---
 
     def _known(self, name: str) -> _Subject:
         subject = self._subjects.get(name)
@@ -316,7 +315,7 @@ class Subjects:
         return known
 
     def _read(self, body: Any) -> StoredSchema:
-        """The schema in a request's body, if it is one."""
+        """Return the schema in a request's body, if it is valid."""
         text = body.get("schema") if isinstance(body, dict) else None
         if not isinstance(text, str) or not text:
             raise Refusal(422, 42201, "Empty schema")
@@ -352,7 +351,7 @@ class Subjects:
 
 
 def _content(schema: StoredSchema, query: Query) -> tuple[object, ...]:
-    """What two schemas are compared by."""
+    """Return what is compared of a schema."""
     text = schema.text
     if _is_set(query, "normalize") and schema.schema_type != "PROTOBUF":
         text = json.dumps(json.loads(text), sort_keys=True)

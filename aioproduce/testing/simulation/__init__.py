@@ -1,16 +1,16 @@
 """Deterministic simulation: a service, its producer and a Kafka cluster in virtual time, replayed from a seed.
 
-| module | what lives there |
+| module | contents |
 |---|---|
-| `simulation` | `Simulation`, what users see |
-| `clock` | virtual time, and what is planned |
-| `network` | connections between hosts, and what goes wrong with them |
-| `endpoint` | one connection: its two sides, and the way between them |
+| `simulation` | `Simulation`, the class that users see |
+| `clock` | virtual time, and planned events |
+| `network` | connections between hosts, and their faults |
+| `endpoint` | one connection: its two sides, and the bytes in transit |
 | `cluster` | the broker model of `fake_cluster` on that network |
-| `stand_in_tls` | what it has instead of TLS |
+| `stand_in_tls` | its substitute for TLS |
 | `schedule` | faults: every kind, and schedules of them |
 | `event_loop` | an asyncio loop on both |
-| `trace` | what happened, and a hash that tells two runs apart |
+| `trace` | the log of a run, and a hash to compare runs |
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Virtual time: a clock that jumps from one planned event to the next.
 
-Made by `Simulation`; the network, the brokers and the event loop plan their events with it.
+Created by `Simulation`; the network, the brokers and the event loop plan their events with it.
 
 Invariants:
 1. Time never goes back, and only `step()` and `let_pass()` move it.
-2. Events of one instant run in the order in which they were planned.
-3. Each step costs `TURN` seconds. Without it a timer that a rounding error puts a hair into the future would be
-   looked at again and again at the same instant, for ever.
+2. Events of the same instant run in the order in which they were planned.
+3. Each step costs `TURN` seconds. Otherwise a timer that a rounding error puts slightly into the future would be
+   checked at the same instant again and again, for ever.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TURN: Final = 1e-6
-"""What one turn of a loop costs, in seconds of virtual time."""
+"""The cost of one iteration of a loop, in seconds of virtual time."""
 
 
 class SimulationLivelockError(ProducerError):
-    """More happens than the simulation was meant to take: something turns in circles.
+    """A simulation reached its limit of steps: something repeats without end.
 
     Attributes:
-        steps: How many steps were taken.
-        now: How far the time had come.
+        steps: The number of steps.
+        now: The virtual time.
     """
 
     def __init__(self, message: str, *, steps: int, now: float) -> None:
@@ -41,26 +41,26 @@ class SimulationLivelockError(ProducerError):
 @final
 @dataclass(slots=True, eq=False)
 class Event:
-    """Something that will happen; `cancel()` prevents it."""
+    """A planned event; `cancel()` prevents it."""
 
     at: float
     action: Callable[..., object] | None
     arguments: tuple[Any, ...]
 
     def cancel(self) -> None:
-        """Never let it happen; a second call changes nothing."""
+        """Prevent the event; a second call does nothing."""
         self.action = None
         self.arguments = ()
 
 
 @final
 class VirtualClock:
-    """The time of one simulation, and what is planned.
+    """The time of one simulation, and the planned events.
 
     Attributes:
         now: Seconds since the simulation began.
-        steps: How many steps were taken.
-        limit: How many may be; beyond it something turns in circles.
+        steps: The number of steps so far.
+        limit: The maximum number of steps.
     """
 
     __slots__ = ("_count", "_heap", "limit", "now", "steps")
@@ -73,7 +73,7 @@ class VirtualClock:
         self._heap: list[tuple[float, int, Event]] = []
 
     def call_at(self, at: float, action: Callable[..., object], *arguments: Any) -> Event:
-        """Plan `action(*arguments)` for an instant; what lies in the past happens at the next step."""
+        """Plan `action(*arguments)` for an instant; if it is past, it happens at the next step."""
         event = Event(at, action, arguments)
         self._count += 1
         heapq.heappush(self._heap, (at, self._count, event))
@@ -84,20 +84,20 @@ class VirtualClock:
         return self.call_at(self.now + delay, action, *arguments)
 
     def next_at(self) -> float | None:
-        """When the next event happens; `None` if nothing is planned."""
+        """Return the time of the next event; `None` if nothing is planned."""
         heap = self._heap
         while heap and heap[0][2].action is None:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def step(self, until: float) -> None:
-        """Go to the next event, at most to `until`, and let what is due happen.
+        """Go to the next event, at most to `until`, and run what is due.
 
-        What these events plan for the same instant waits for the next step: so whoever drives the clock gets a
-        turn between a cause and its effect.
+        What these events plan for the same instant waits for the next step: so the caller gets a turn between a
+        cause and its effect.
 
         Raises:
-            SimulationLivelockError: `limit` is reached.
+            SimulationLivelockError: If `limit` is reached.
         """
         self.steps += 1
         if self.limit is not None and self.steps > self.limit:
@@ -118,7 +118,7 @@ class VirtualClock:
                 event.action(*event.arguments)
 
     def let_pass(self, seconds: float) -> None:
-        """Let the world go on while whoever calls does nothing: what a callback that blocks its loop does."""
+        """Let time pass while the caller does nothing, like a callback that blocks its loop."""
         until = self.now + seconds
         while self.now < until:
             self.step(until)

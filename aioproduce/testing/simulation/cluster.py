@@ -1,6 +1,6 @@
 """The broker model on the simulated network.
 
-Made by `Simulation`. It carries facts from the endpoints to the model and the model's effects back, as
+Created by `Simulation`. It passes facts from the endpoints to the model and the model's effects back, as
 `fake_cluster.server` does with real sockets, and it stops and starts brokers.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PORT: Final = 9092
 _SIZE: Final = 4
-"""Bytes of a request's length in front of it."""
+"""Size of the length field in front of a request, in bytes."""
 
 EPOCH_MS: Final = 1_700_000_000_000
 """The wall clock of the brokers when a simulation begins."""
@@ -40,19 +40,19 @@ class SimulatedCluster:
     """Brokers at `broker-0:9092`, `broker-1:9092` and so on.
 
     Args:
-        network: Where they listen.
-        brokers: How many.
+        network: The network on which they listen.
+        brokers: The number of brokers.
         topics: Name -> number of partitions.
-        service_time: Called with a broker's id and the bytes of a request: how many seconds the broker works on
-            it, on one after the other. None: no time at all. Not with TLS.
-        security: What clients must speak and show; `None`: nothing.
-        seed: Of the stand-in for TLS, and of what SCRAM draws.
+        service_time: Called with a broker's id and the bytes of a request; returns how many seconds the broker
+            works on it, one request after the other. None: no time. Not with TLS.
+        security: As for `FakeCluster`; `None`: none.
+        seed: For the stand-in for TLS, and for the random numbers of SCRAM.
         **settings: As those of `ClusterState`.
 
     Attributes:
         model: The brokers: `model.faults`, `model.state`, `model.requests`.
-        tls: Where they speak TLS: `tls.open(host)` makes a client's channel; else `None`.
-        users: Who may log in; `None` without security.
+        tls: If they use TLS: `tls.open(host)` makes a client's channel; else `None`.
+        users: The users with passwords; `None` without security.
     """
 
     __slots__ = (
@@ -117,19 +117,19 @@ class SimulatedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """For `Producer(...)`."""
+        """The value for `Producer(...)`."""
         return ",".join(f"{host_of(broker_id)}:{PORT}" for broker_id in self.state.brokers)
 
     def address(self, broker_id: int) -> Address:
-        """Where a broker listens."""
+        """Return a broker's address."""
         return host_of(broker_id), PORT
 
     def log(self, topic: str, partition: int) -> list[StoredBatch]:
-        """The batches of one partition."""
+        """Return the batches of one partition."""
         return list(self.state.require_partition(topic, partition).log.batches)
 
     def values(self, topic: str, partition: int | None = None) -> Counter[bytes | None]:
-        """How often each value is in the log of one partition, or of all of a topic's."""
+        """Return how often each value is in the log of one partition, or of the whole topic."""
         partitions = range(len(self.state.topics[topic].partitions)) if partition is None else (partition,)
         return Counter(
             record.value
@@ -139,14 +139,14 @@ class SimulatedCluster:
         )
 
     def stop_broker(self, broker_id: int) -> None:
-        """As SIGKILL does: connections are reset, new ones refused, others lead its partitions."""
+        """Stop a broker as SIGKILL does: connections are reset or refused, other brokers lead its partitions."""
         if self.state.brokers[broker_id].is_running:
             self._network.unlisten(self.address(broker_id))
             self.model.broker_stopped(broker_id, self._network.clock.now)
             self._settle()
 
     def start_broker(self, broker_id: int) -> None:
-        """Start one that was stopped."""
+        """Start a stopped broker."""
         if not self.state.brokers[broker_id].is_running:
             self._network.listen(self.address(broker_id), partial(self._accept, broker_id))
             self.model.broker_started(broker_id, self._network.clock.now)
@@ -226,5 +226,5 @@ class SimulatedCluster:
 
 
 def host_of(broker_id: int) -> str:
-    """The name of a broker's host."""
+    """Return the name of a broker's host."""
     return f"broker-{broker_id}"

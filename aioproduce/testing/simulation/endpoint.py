@@ -1,18 +1,18 @@
-"""One connection of a simulated network: its two sides, and the way between them.
+"""One connection of a simulated network: its two sides, and the bytes in transit.
 
-Made by `network`; whoever connects or accepts is given an `Endpoint`, and tells it whom to call.
+Created by `network`; both the connecting and the accepting side get an `Endpoint`, and set its callbacks.
 
 Invariants:
-1. Bytes of a connection arrive whole and in order, or the connection is lost; nothing is duplicated. Only
+1. Bytes of a connection arrive complete and in order, or the connection is lost; nothing is duplicated. Only
    `corrupt()` changes one.
-2. The way to a host, and the way back, are first in, first out over all connections: what a client sent on a
-   connection that it gave up arrives before what it sends on the next one, or never. No client could help it
-   otherwise: KIP-360 has no fence against a straggler of an older epoch that comes between the answer that reports
-   a gap and the first batch of the new epoch.
-3. A connection takes `Link.capacity` bytes on the way, as the buffers of two kernels do; what is beyond that stays
-   with the sender, as views of the sender's own memory. So a buffer that is reused too early shows as a broken
-   checksum at the broker.
-4. After `on_lost` an endpoint is silent. Whoever aborts is told as well, at a later instant.
+2. Each direction of the link to a host is first in, first out over all connections: what a client sent on a
+   connection that it gave up arrives before what it sends on the next one, or never. No client could handle it
+   otherwise: KIP-360 has no fence against a late batch of an older epoch that arrives between the answer that
+   reports a gap and the first batch of the new epoch.
+3. A connection holds `Link.capacity` bytes in transit, like the buffers of two kernels; the rest stays with the
+   sender, as views of the sender's own memory. So a buffer that is reused too early shows as a wrong checksum at
+   the broker.
+4. After `on_lost` an endpoint makes no more calls. The side that aborts also gets `on_lost`, at a later instant.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 CAPACITY: Final = 128 * 1024
 _QUEUE_SECONDS: Final = 2.0
-"""What a kernel and the routers behind it hold of a narrow connection, in seconds of its bandwidth."""
+"""What a kernel and the routers hold of a narrow connection, in seconds of its bandwidth."""
 
 _DATA: Final = "data"
 _END: Final = "end"
@@ -41,24 +41,24 @@ _RESET: Final = "reset"
 
 
 def _ignore(*_: object) -> None:
-    """For whoever does not want to know."""
+    """Do nothing: the default callback."""
 
 
 @final
 @dataclass(slots=True, eq=False)
 class Link:
-    """The way to one host and back.
+    """The link to one host, in both directions.
 
     Attributes:
-        latency: Seconds one way, at least.
-        jitter: Seconds that come on top on average.
-        bandwidth: Bytes per second, each way; `None` without limit.
-        buffer: Bytes of a connection that both kernels together hold.
-        piece: The most bytes that arrive at once; `None` as they were sent.
-        gather: Seconds: what arrives within them arrives at their end, in one piece; 0 as it comes.
-        refuses: Connections are refused, whether somebody listens or not.
-        holds_out: Nothing reaches the host: SYNs included; it waits until the link is whole again.
-        holds_in: Nothing comes back from it.
+        latency: The minimum latency, one way, in seconds.
+        jitter: The average additional latency, in seconds.
+        bandwidth: Bytes per second in each direction; `None` for no limit.
+        buffer: How many bytes of a connection both kernels together hold.
+        piece: The maximum of bytes that arrive at once; `None`: as they were sent.
+        gather: Bytes that arrive within this many seconds arrive at their end, in one piece; 0: each as it comes.
+        refuses: Whether connections are refused, even if there is a listener.
+        holds_out: Whether nothing, not even a SYN, reaches the host; it waits until the link works again.
+        holds_in: Whether nothing comes back from it.
     """
 
     latency: float
@@ -70,20 +70,20 @@ class Link:
     refuses: bool = False
     holds_out: bool = False
     holds_in: bool = False
-    # When the last thing that is on its way arrives: nothing overtakes it.
+    # When the last item in transit arrives: nothing overtakes it.
     arrives_out: float = 0.0
     arrives_in: float = 0.0
 
     @property
     def capacity(self) -> int:
-        """Bytes of a connection that are on the way at most; a narrow way is not stuffed for minutes."""
+        """The maximum of a connection's bytes in transit; a narrow link is not filled for minutes."""
         bandwidth = self.bandwidth
         return self.buffer if bandwidth is None else max(1, min(self.buffer, int(bandwidth * _QUEUE_SECONDS)))
 
 
 @dataclass(slots=True, eq=False)
 class _Item:
-    """Something on its way: bytes, the end, or a reset."""
+    """An item in transit: bytes, the end, or a reset."""
 
     kind: str
     data: bytes
@@ -93,17 +93,17 @@ class _Item:
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class Endpoint:
-    """One side of a connection. Its owner sets the callbacks before it lets the clock go on.
+    """One side of a connection. Its owner sets the callbacks before the clock continues.
 
     Attributes:
         number: The connection's number; both sides have it.
-        on_data: Bytes came.
-        on_eof: The peer sends no more.
-        on_drained: What `write()` could not pass on at once is on its way now.
-        on_lost: The connection is gone; the error, or `None` if this side closed it.
+        on_data: Called with received bytes.
+        on_eof: Called when the peer has closed its side.
+        on_drained: Called when everything that `write()` had to keep is in transit.
+        on_lost: Called when the connection is lost, with the error, or `None` if this side closed it.
         is_gone: Whether `on_lost` was called, or is about to be.
         is_told: Whether `on_lost` was called.
-        unsent: Bytes of the owner's memory that are still needed.
+        unsent: The number of bytes of the owner's memory that are still needed.
     """
 
     _network: Network
@@ -136,7 +136,7 @@ class Endpoint:
         return self._is_closing or self.is_gone
 
     def write(self, buffers: Iterable[Buffer]) -> None:
-        """Send; what finds no room on the way is kept as views, and `unsent` says how much."""
+        """Send; what exceeds the link's capacity is kept as views, and counted in `unsent`."""
         if self.is_closing:
             return
         for buffer in buffers:
@@ -147,23 +147,23 @@ class Endpoint:
         self._pump()
 
     def pause_reading(self) -> None:
-        """Leave what comes, the end of the connection included, where it is."""
+        """Leave incoming bytes, and the end of the connection, unread."""
         self._is_reading = False
 
     def resume_reading(self) -> None:
-        """Read what came meanwhile."""
+        """Read, beginning with what arrived meanwhile."""
         if not self._is_reading:
             self._is_reading = True
             self._network.clock.call_later(0, self._read)
 
     def close(self) -> None:
-        """Send what is unsent, then no more; the connection is gone when the peer has closed its side."""
+        """Send what is unsent, then close; the connection is gone when the peer has closed its side."""
         if not self.is_closing:
             self._is_closing = True
             self._pump()
 
     def abort(self) -> None:
-        """Reset: what is not yet on its way is thrown away; what is may still arrive."""
+        """Reset: what is unsent is dropped; what is in transit may still arrive."""
         if self.is_gone:
             return
         self._give_up()
@@ -223,7 +223,7 @@ class Endpoint:
         item.event = network.clock.call_at(at, self._arrive)
 
     def _arrive(self) -> None:
-        # If the link began to hold while something was on its way, `release()` sends it again.
+        # If the link stopped while something was in transit, `release()` sends it again.
         if not self._holds_out():
             item = self._in_transit.popleft()
             if self.link.gather:
@@ -246,14 +246,14 @@ class Endpoint:
         self._in_transit.clear()
 
     def release(self) -> None:
-        """The link is whole again: what it held is sent again."""
+        """Send again what the link had held back."""
         for item in self._in_transit:
             if item.event is not None:
                 item.event.cancel()
             self._schedule(item, self._network.random.random())
 
     def cut(self, length: int) -> None:
-        """Let `length` more bytes through to the peer, and then reset both sides."""
+        """Let `length` more bytes through to the peer, then reset both sides."""
         left = length
         for item in tuple(self._in_transit):  # what is read makes room for more
             if item.kind is _DATA and left > 0:
@@ -262,11 +262,11 @@ class Endpoint:
         self.reset()
 
     def corrupt(self) -> None:
-        """Change a bit of the next bytes that this side sends: what TCP's checksum lets pass, and TLS notices."""
+        """Change a bit of the next bytes that this side sends: TCP misses it, TLS detects it."""
         self._is_to_corrupt = True
 
     def reset(self) -> None:
-        """The network ends the connection: both sides are told."""
+        """End the connection as a network fault; both sides get an error."""
         for side in (self, self.peer):
             if not side.is_gone:
                 side._give_up()
@@ -280,7 +280,7 @@ class Endpoint:
             self._arrived.append(item)
             self._read()
         elif item.kind is _DATA and not self.peer.is_gone:
-            self._post(_Item(_RESET, b""))  # as a kernel answers to what no socket waits for
+            self._post(_Item(_RESET, b""))  # like a kernel without such a socket
 
     def _read(self) -> None:
         while self._arrived and self._is_reading and not self.is_gone:
@@ -297,7 +297,7 @@ class Endpoint:
                 self._tell_lost(ConnectionResetError("connection reset by peer"))
 
     def _end_both(self) -> None:
-        """The peer closed: neither of our users goes on with a connection that is half open."""
+        """Handle the peer's close: no user of this module continues with a half-open connection."""
         self._give_up()
         self._tell_lost(None)
         if not self.peer.is_gone:

@@ -1,16 +1,15 @@
 """An asyncio event loop on virtual time and a simulated network.
 
-Made by `Simulation`. It is asyncio's own loop with another way to wait: where that asks the kernel for what
-happened until the next timer, this has the clock jump there. So tasks, time-outs and cancellation are the real
-ones.
+Created by `Simulation`. It is asyncio's own loop with another way to wait: instead of asking the kernel for events
+until the next timer, it lets the clock jump there. So tasks, time-outs and cancellation are the real ones.
 
 Invariants:
-1. `time()` is the virtual clock; a turn of the loop costs `clock.TURN`.
-2. If nothing is ready, no timer is set and nothing is on its way, what is awaited will never happen:
-   `SimulationDeadlockError`, with the tasks that wait.
-3. Nothing runs in another thread: `run_in_executor()` and the producer's compression run in a turn of their own,
-   some virtual time later. So two runs from one seed are the same.
-4. Real sockets, subprocesses, pipes and signals are refused, by name.
+1. `time()` is the virtual clock; an iteration of the loop costs `clock.TURN`.
+2. If nothing is ready, no timer is set and nothing is in transit, the awaited event will never happen:
+   `SimulationDeadlockError`, with the waiting tasks.
+3. Nothing runs in another thread: `run_in_executor()` and the producer's compression run in an iteration of their
+   own, some virtual time later. So two runs with the same seed are equal.
+4. Real sockets, subprocesses, pipes and signals raise NotImplementedError with their names.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from aioproduce.testing.simulation.network import Network
 
 _JOB_SECONDS: Final = 0.002
-"""How long a job in an executor takes on average."""
+"""The average duration of a job in an executor."""
 
 
 def _refusal(what: str) -> Any:
@@ -41,10 +40,10 @@ def _refusal(what: str) -> Any:
 
 
 class SimulationDeadlockError(ProducerError):
-    """Nothing can happen any more, and something is still awaited.
+    """Nothing can happen any more, but something is still awaited.
 
     Attributes:
-        waiting: A line for each task that waits, with the place where it does.
+        waiting: A line for each waiting task, with the place where it waits.
     """
 
     def __init__(self, message: str, *, waiting: Sequence[str]) -> None:
@@ -63,11 +62,11 @@ class SimulationDeadlockError(ProducerError):
 
 @final
 class SimulationLoop(asyncio.BaseEventLoop):
-    """An event loop of virtual time.
+    """An event loop in virtual time.
 
     Args:
         clock: The time.
-        network: What `create_connection()` reaches.
+        network: The network of `create_connection()`.
         wall_ms: The wall clock, for records without a timestamp.
     """
 
@@ -76,21 +75,21 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self.wall_ms = wall_ms
         self._clock = clock
         self._network = network
-        # What BaseEventLoop asks for events, and how exactly its timers are met.
+        # What BaseEventLoop asks for events, and the resolution of its timers.
         self._selector = _Waiting(self, clock)
         self._clock_resolution = 0.0
 
-    # -- what BaseEventLoop leaves to those who derive from it ---
+    # -- the abstract methods of BaseEventLoop ---
 
     def time(self) -> float:
-        """Virtual seconds."""
+        """Return virtual seconds."""
         return self._clock.now
 
     def _process_events(self, event_list: object) -> None:
-        """The clock has done them already."""
+        """Do nothing: the clock has processed them."""
 
     def _write_to_self(self) -> None:
-        """Nothing to wake: the loop never sleeps."""
+        """Do nothing: the loop never sleeps."""
 
     # -- the network ---
 
@@ -153,15 +152,15 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]  # typeshed has it with type variables
         self, _executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run a function in a later turn of the loop."""
+        """Run a function in a later iteration of the loop."""
         return asyncio.wrap_future(self.make_executor().submit(func, *args), loop=self)
 
     def make_executor(self) -> Executor:
-        """What runs jobs of the producer's: no threads, but some time later (`CompressionWorkers`)."""
+        """Return an executor for the producer's jobs: without threads, some time later (`CompressionWorkers`)."""
         return _LaterExecutor(self, self._network)
 
     def waiting_tasks(self) -> list[str]:
-        """A line for each task that is not done."""
+        """Return a line for each task that is not done."""
         lines = []
         for task in asyncio.all_tasks(self):
             frames = task.get_stack(limit=1)
@@ -172,21 +171,21 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
 @final
 class _Waiting:
-    """Stands where a selector does: has time pass instead of waiting for the kernel."""
+    """A substitute for a selector: lets time pass instead of waiting for the kernel."""
 
     def __init__(self, loop: SimulationLoop, clock: VirtualClock) -> None:
         self._loop = loop
         self._clock = clock
 
     def select(self, timeout: float | None) -> Iterable[object]:
-        """Go to what happens next, at most `timeout` seconds from now."""
+        """Go to the next event, at most `timeout` seconds from now."""
         if timeout is None and self._clock.next_at() is None:
             raise SimulationDeadlockError.of_tasks(self._loop.waiting_tasks())
         self._clock.step(inf if timeout is None else self._clock.now + timeout)
         return ()
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 def _tell(made: asyncio.Future[None]) -> None:
@@ -203,14 +202,14 @@ def _resolve(outcome: asyncio.Future[Endpoint], endpoint: Endpoint) -> None:
     if outcome.done():
         endpoint.abort()
     else:
-        # Whoever waits for it comes a turn later, and shall miss nothing.
+        # The caller waits one iteration more, and must not miss anything.
         endpoint.pause_reading()
         outcome.set_result(endpoint)
 
 
 @final
 class SimulatedTransport(asyncio.Transport):
-    """asyncio's view of one side of a connection."""
+    """One side of a connection as an asyncio transport."""
 
     def __init__(self, loop: SimulationLoop, endpoint: Endpoint, protocol: asyncio.BaseProtocol) -> None:
         super().__init__({"peername": endpoint.peer_address})
@@ -233,7 +232,7 @@ class SimulatedTransport(asyncio.Transport):
         self._loop.call_soon(self._give, data)
 
     def _give(self, data: bytes) -> None:
-        # What came before the peer's end, or a reset, in the same turn is read first, as from a socket.
+        # Data from before the peer's end or reset in the same iteration is read first, as from a socket.
         if not self._is_closing:
             self._protocol.data_received(data)
 
@@ -256,26 +255,26 @@ class SimulatedTransport(asyncio.Transport):
         self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        """Send, keeping views of what has to wait."""
+        """Send; unsent data is kept as views."""
         self._endpoint.write(list_of_data)
         if self._endpoint.unsent > self._high and not self._is_paused:
             self._is_paused = True
             self._protocol.pause_writing()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002
-        """From how many unsent bytes on `pause_writing()` is called; `resume_writing()` follows at none."""
+        """Set how many unsent bytes call `pause_writing()`; `resume_writing()` follows at none."""
         self._high = 64 * 1024 if high is None else high
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that are not yet on their way."""
+        """Return the number of bytes that are not yet in transit."""
         return self._endpoint.unsent
 
     def is_closing(self) -> bool:
-        """Whether it is closed or about to be."""
+        """Return whether it is closed or about to be."""
         return self._endpoint.is_closing
 
     def close(self) -> None:
-        """Close when everything is sent; asyncio's tells at once that the connection is lost, if it is."""
+        """Close when everything is sent; like asyncio's, report a lost connection at once."""
         if self._endpoint.unsent:
             self._is_closing = True
             self._endpoint.close()
@@ -288,7 +287,7 @@ class SimulatedTransport(asyncio.Transport):
         self._endpoint.abort()
 
     def pause_reading(self) -> None:
-        """Leave what comes to the kernel."""
+        """Leave incoming data to the kernel."""
         self._endpoint.pause_reading()
 
     def resume_reading(self) -> None:
@@ -296,22 +295,22 @@ class SimulatedTransport(asyncio.Transport):
         self._endpoint.resume_reading()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Give what comes from now on to another protocol."""
+        """Pass data received from now on to another protocol."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who is given what comes."""
+        """Return the protocol that gets the data."""
         protocol: asyncio.BaseProtocol = self._protocol
         return protocol
 
     def can_write_eof(self) -> bool:
-        """Half-open connections are not simulated."""
+        """Return False: half-open connections are not simulated."""
         return False
 
 
 @final
 class _LaterExecutor(Executor):
-    """Runs each job in a turn of the loop, in the order in which they were submitted, one after the other."""
+    """Runs each job in an iteration of the loop, one after the other, in the order of submission."""
 
     def __init__(self, loop: SimulationLoop, network: Network) -> None:
         self._loop = loop
@@ -319,7 +318,7 @@ class _LaterExecutor(Executor):
         self._free_at = 0.0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run it when those before it are done."""
+        """Run it after the previous ones."""
         future: Future[Any] = Future()
         begins_at = max(self._loop.time(), self._free_at)
         self._free_at = begins_at + self._network.random.expovariate(1 / _JOB_SECONDS)

@@ -1,9 +1,9 @@
-"""A network of simulated TCP connections, and what can be wrong with it.
+"""A network of simulated TCP connections, and its faults.
 
-Used by `SimulatedCluster` (which listens), by `SimulationLoop` and by whatever else connects. Addresses are
-(host, port); the conditions of the way to a host are in its `Link`, what a connection promises in `endpoint`.
+Used by `SimulatedCluster` (which listens), by `SimulationLoop` and by other clients. Addresses are (host, port);
+the state of the link to a host is in its `Link`, the guarantees of a connection are in `endpoint`.
 
-Invariant: all chance comes from the given source, in an order that only the events determine.
+Invariant: all random numbers come from the given source, in an order that depends only on the events.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Attempt:
     _endpoint: Endpoint | None = None
 
     def cancel(self) -> None:
-        """Give it up: neither callback is called."""
+        """Give up; neither callback is called."""
         if self.is_over:
             return
         self.is_over = True
@@ -48,12 +48,12 @@ class Attempt:
             self._endpoint.abort()
 
     def send_syn(self) -> None:
-        """Knock; nobody answers where the link holds."""
+        """Send a SYN; there is no answer if the link holds it back."""
         network = self._network
         link = network.links.get(self.address[0])
         if link is None:
             self.event = network.clock.call_later(
-                0, self._fail, OSError(-2, f"no host is called {self.address[0]}")
+                0, self._fail, OSError(-2, f"unknown host {self.address[0]}")
             )
         elif link.holds_out or link.holds_in:
             if self._tries == len(_SYN_RETRIES):
@@ -98,18 +98,18 @@ class Attempt:
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class Network:
-    """All hosts, and the connections between them and the one client.
+    """All hosts, and their connections with the only client.
 
     Args:
         clock: The time.
-        random: The chance.
-        trace: Told of connections that begin and end.
+        random: The source of random numbers.
+        trace: Logs the begin and end of connections.
 
     Attributes:
-        links: Host -> the way to it. A host is known when it is here.
-        listeners: Address -> who accepts there.
-        attempts: Host -> when somebody tried to connect.
-        connections: Number -> the client's side of a connection that is open, oldest first.
+        links: Host -> its link. Only hosts in it are known.
+        listeners: Address -> the function that accepts connections.
+        attempts: Host -> the times of connection attempts.
+        connections: Number -> the client's side of an open connection, oldest first.
     """
 
     clock: VirtualClock
@@ -123,7 +123,7 @@ class Network:
     _count: int = 0
 
     def add_host(self, host: str, *, latency: float = 0.0005, jitter: float = 0.0005) -> Link:
-        """Make a host known; names are resolved by that alone."""
+        """Add a host; only added names can be resolved."""
         link = self.links[host] = Link(latency, jitter)
         self._first[host] = latency, jitter
         return link
@@ -131,11 +131,11 @@ class Network:
     def listen(self, address: Address, accept: Callable[[Endpoint], object]) -> None:
         """Have `accept` called with the server's side of each connection."""
         if address in self.listeners:
-            raise OSError(98, f"{address} is in use")
+            raise OSError(98, f"{address} is already in use")
         self.listeners[address] = accept
 
     def unlisten(self, address: Address) -> None:
-        """Accept no more there; connections stay."""
+        """Stop accepting connections there; existing ones stay."""
         del self.listeners[address]
 
     def connect(
@@ -144,14 +144,14 @@ class Network:
         on_connected: Callable[[Endpoint], object],
         on_failed: Callable[[OSError], object],
     ) -> Attempt:
-        """Open a connection; one of the callbacks is called later, or neither if nobody ever answers."""
+        """Open a connection; one of the callbacks is called later, or neither if there is no answer."""
         self.attempts.setdefault(address[0], []).append(self.clock.now)
         attempt = Attempt(self, address, on_connected, on_failed)
         attempt.send_syn()
         return attempt
 
     def connections_to(self, host: str) -> list[Endpoint]:
-        """Those to one host."""
+        """Return the connections to one host."""
         link = self.links[host]
         return [endpoint for endpoint in self.connections.values() if endpoint.link is link]
 
@@ -167,7 +167,7 @@ class Network:
         link.holds_in = link.holds_in or inward
 
     def release(self, host: str) -> None:
-        """End `hold()`: what it held is sent again."""
+        """End `hold()`: what it held back is sent again."""
         link = self.links[host]
         link.holds_out = link.holds_in = False
         for endpoint in self.connections_to(host):
@@ -175,14 +175,14 @@ class Network:
             endpoint.peer.release()
 
     def set_latency(self, host: str, latency: float | None = None, jitter: float | None = None) -> None:
-        """Change how long the way to a host takes; `None` is as it was at first."""
+        """Change the latency of a host; `None` restores the initial value."""
         first = self._first[host]
         link = self.links[host]
         link.latency = first[0] if latency is None else latency
         link.jitter = first[1] if jitter is None else jitter
 
     def heal(self, host: str) -> None:
-        """End everything that is wrong with the way to a host."""
+        """End all faults of a host's link."""
         link = self.links[host]
         self.set_latency(host)
         link.bandwidth = link.piece = None
@@ -193,11 +193,11 @@ class Network:
     # -- for endpoints and attempts ---
 
     def latency_of(self, link: Link) -> float:
-        """How long something takes that goes now."""
+        """Return the latency of an item that is sent now."""
         return link.latency + (self.random.expovariate(1 / link.jitter) if link.jitter > 0 else 0.0)
 
     def make_pair(self, link: Link, address: Address) -> tuple[Endpoint, Endpoint]:
-        """Both sides of a new connection."""
+        """Create both sides of a connection."""
         self._count += 1
         ours = Endpoint(self, self._count, link, address, is_client=True)
         theirs = Endpoint(self, self._count, link, ("client", self._count), is_client=False)
@@ -207,6 +207,6 @@ class Network:
         return ours, theirs
 
     def forget(self, endpoint: Endpoint) -> None:
-        """One side is gone."""
+        """Remove a side that is gone."""
         if endpoint.is_client and self.connections.pop(endpoint.number, None) is not None:
             self.trace.add(f"connection {endpoint.number} gone")

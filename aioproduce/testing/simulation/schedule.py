@@ -1,8 +1,8 @@
-"""What goes wrong, and when: a schedule of faults, drawn from a source of chance or written by hand.
+"""Schedules of faults, random or written by hand.
 
-Users hand a schedule to `Simulation.plan()`. A fault begins at an instant, most of them end some seconds later, and
-`Simulation.heal()` ends all. The table `KINDS` has every kind: what it does is three lines, and the schedule of a
-run that fails can be read, shortened and replayed.
+Users pass a schedule to `Simulation.plan()`. A fault begins at an instant, most of them end some seconds later, and
+`Simulation.heal()` ends all. The table `KINDS` has every kind: each is implemented in about three lines, and the
+schedule of a failed run can be read, shortened and replayed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class ScheduledFault:
     Attributes:
         at: When it begins, in seconds of virtual time.
         kind: One of `KINDS`, `SECURITY_KINDS` or `TRANSACTION_KINDS`.
-        seconds: How long it lasts, or how long what it delays is late.
-        broker: Which broker, where the kind has one.
-        topic: Which topic, where it has one.
-        partition: Which partition, where it has one.
-        number: Something else: an error code, a count, a length.
+        seconds: Its duration, or the delay that it causes.
+        broker: The broker, if the kind has one.
+        topic: The topic, if the kind has one.
+        partition: The partition, if the kind has one.
+        number: Another parameter: an error code, a count, a length.
     """
 
     at: float
@@ -54,13 +54,13 @@ class ScheduledFault:
 
 
 class Kind(NamedTuple):
-    """What a kind of fault does.
+    """The effect of a kind of fault.
 
     Attributes:
         begin: Called when it begins.
         end: Called `seconds` later; `None` if it ends by itself.
-        numbers: What `number` is drawn from.
-        longest: The most seconds that are drawn; 0 if it takes no time.
+        numbers: The possible values of `number`.
+        longest: The maximum duration in seconds; 0 if it takes no time.
     """
 
     begin: Callable[[Simulation, ScheduledFault], object]
@@ -92,7 +92,7 @@ AMBIGUITIES: Final = (
     codes.UNKNOWN_SERVER_ERROR,
     999,
 )
-"""Those that it may answer although it has appended."""
+"""Error codes that it may answer although it has appended."""
 
 
 def _hold(outward: bool, inward: bool) -> Callable[[Simulation, ScheduledFault], object]:
@@ -120,7 +120,7 @@ def _set(**values: object) -> Callable[[Simulation, ScheduledFault], object]:
 
 
 def _newest(s: Simulation, f: ScheduledFault) -> Endpoint | None:
-    """One side of the newest connection to a broker: the client's for an odd number."""
+    """Return one side of the newest connection to a broker: the client's for an odd number."""
     connections = s.network.connections_to(host_of(f.broker))
     if not connections:
         return None
@@ -128,7 +128,7 @@ def _newest(s: Simulation, f: ScheduledFault) -> Endpoint | None:
 
 
 def _cut(s: Simulation, f: ScheduledFault) -> None:
-    """Half a frame, either way, on the newest connection."""
+    """Cut a frame in half, in either direction, on the newest connection."""
     side = _newest(s, f)
     if side is not None:
         side.cut(f.number)
@@ -139,7 +139,7 @@ def _move(s: Simulation, f: ScheduledFault) -> None:
     partition = state.partition(f.topic, f.partition)
     if partition is None or f.broker not in state.isr(partition):
         return
-    # The last replica in sync is so even while it is down.
+    # The last replica in sync stays in the ISR even while it is down.
     if state.brokers[f.broker].is_running:
         state.move_leader(f.topic, f.partition, f.broker)
 
@@ -218,7 +218,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         ),
         numbers=AMBIGUITIES,
     ),
-    # With acks=1 a leader that was deposed has appended nothing, and says so.
+    # With acks=1 a deposed leader has appended nothing, and its answer says so.
     "append and depose": Kind(
         lambda s, f: s.cluster.model.faults.fail_produce(
             codes.NOT_LEADER_OR_FOLLOWER, topic=f.topic, partition=f.partition, after_append=True
@@ -271,11 +271,11 @@ KINDS: Final[Mapping[str, Kind]] = {
     # the client's own machine
     "blocked": Kind(lambda s, f: s.clock.let_pass(f.seconds), longest=5),
 }
-"""Every kind of fault by name, of clusters that are not secured; what is drawn by default."""
+"""Every kind of fault of unsecured clusters, by name; the default for random faults."""
 
 
 def _corrupt(s: Simulation, f: ScheduledFault) -> None:
-    # Without TLS nobody could notice it.
+    # Without TLS this could not be detected.
     side = None if s.cluster.tls is None else _newest(s, f)
     if side is not None:
         side.corrupt()
@@ -287,7 +287,7 @@ def _refuse_handshakes(s: Simulation, f: ScheduledFault) -> None:
 
 
 def _close_silently(s: Simulation, f: ScheduledFault) -> None:
-    """The broker's kernel closes: FIN, and no notice of TLS before it."""
+    """Close as the broker's kernel does: FIN, without close_notify before it."""
     connections = s.network.connections_to(host_of(f.broker))
     if connections:
         connections[-1].peer.close()
@@ -314,9 +314,9 @@ SECURITY_KINDS: Final[Mapping[str, Kind]] = {
     ),
     "session over": Kind(lambda s, f: s.cluster.model.faults.end_sessions(f.broker)),
 }
-"""Kinds for clusters that speak TLS or SASL, where the others come as well.
+"""Kinds for clusters with TLS or SASL, in addition to the others.
 
-They are apart from `KINDS` so that what is drawn from those stays what it was: `kinds=[*KINDS, *SECURITY_KINDS]`.
+They are not part of `KINDS` so that the same seed draws the same faults: `kinds=[*KINDS, *SECURITY_KINDS]`.
 """
 
 _TRANSACTIONAL: Final = (
@@ -329,7 +329,7 @@ _TRANSACTIONAL: Final = (
 
 
 def _id(s: Simulation, f: ScheduledFault) -> str | None:
-    """One of the transactional ids that the cluster knows."""
+    """Return one of the transactional ids that the cluster knows."""
     known = list(s.cluster.model.transactions.transactions)
     return known[f.partition % len(known)] if known else None
 
@@ -347,7 +347,7 @@ def _take_coordinator(s: Simulation, f: ScheduledFault) -> None:
 
 
 def _expire(s: Simulation, f: ScheduledFault) -> None:
-    """By the clock of its coordinator a transaction is open for too long."""
+    """Let a transaction exceed its time-out by its coordinator's clock."""
     transactions, name = s.cluster.model.transactions, _id(s, f)
     transaction = None if name is None else transactions.transactions[name]
     if transaction is not None and transaction.started_at is not None:
@@ -398,20 +398,20 @@ TRANSACTION_KINDS: Final[Mapping[str, Kind]] = {
         longest=20,
     ),
 }
-"""Kinds for clusters whose clients run transactions: those of coordinators, and of what is asked of them."""
+"""Kinds for clusters with transactions: those of coordinators, and of the requests to them."""
 
 EVERY_KIND: Final[Mapping[str, Kind]] = {**KINDS, **SECURITY_KINDS, **TRANSACTION_KINDS}
-"""All, by name."""
+"""All kinds, by name."""
 
 
 def check_kinds(kinds: Iterable[str]) -> None:
-    """Raise ValueError for a kind that is none of `EVERY_KIND`."""
+    """Raise ValueError for a kind that is not in `EVERY_KIND`."""
     for kind in kinds:
         if kind not in EVERY_KIND:
             near = get_close_matches(kind, EVERY_KIND, 1)
             raise ValueError(
                 f"there is no kind of fault {kind!r}; "
-                + (f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(EVERY_KIND)}")
+                + (f"did you mean {near[0]!r}?" if near else f"choose from:  {', '.join(EVERY_KIND)}")
             )
 
 
@@ -428,19 +428,19 @@ def random_faults(
     """Draw a schedule.
 
     Args:
-        random: The chance.
+        random: The source of random numbers.
         seconds: Faults begin before this instant, in seconds since the simulation began.
-        count: How many.
-        brokers: How many brokers there are.
+        count: The number of faults.
+        brokers: The number of brokers.
         topics: Name -> number of partitions.
-        kinds: Which kinds may come, each as often as the others.
-        scale: Makes faults last longer or shorter than their kinds have it.
+        kinds: The kinds to choose from, all equally likely.
+        scale: A factor for the durations of the kinds.
 
     Returns:
-        The faults, by the time at which they begin; the same from the same source of chance.
+        The faults, by time of their beginning; the same for the same random numbers.
 
     Raises:
-        ValueError: there is no broker, topic or kind to choose from, or one of the kinds is none of `EVERY_KIND`.
+        ValueError: If there is no broker, topic or kind to choose from, or a kind is not in `EVERY_KIND`.
 
     Example:
         >>> faults = random_faults(
@@ -448,7 +448,7 @@ def random_faults(
         ... )
     """
     if brokers < 1 or not topics or not kinds:
-        raise ValueError("faults need a broker, a topic and a kind at least")
+        raise ValueError("faults need at least a broker, a topic and a kind")
     check_kinds(kinds)
     names = list(topics)
     faults = []
@@ -456,7 +456,7 @@ def random_faults(
         name = kinds[random.randrange(len(kinds))]
         kind = EVERY_KIND[name]
         topic = names[random.randrange(len(names))]
-        # Short ones are as likely as long ones: what a time-out divides lies on both sides.
+        # Short ones are as likely as long ones, so that they fall on both sides of time-outs.
         lasts = kind.longest * scale * random.random() ** 2
         faults.append(
             ScheduledFault(

@@ -33,30 +33,30 @@ T = TypeVar("T")
 class Simulation:
     """Virtual time, a simulated network, and brokers on it.
 
-    An hour of time-outs and outages takes a second or less, and the same seed gives the same run. What runs is the
-    real thing: the producer, its asyncio driver, your service; only the sockets, the brokers and the time are not.
+    An hour of time-outs and outages takes a second or less, and the same seed gives the same run. The producer, its
+    asyncio driver and your service are real; only the sockets, the brokers and the time are simulated.
 
-    For runs to be the same, nothing in the service may depend on the wall clock, on threads, or on the order of
-    sets. Records without a timestamp get that of the simulation; so should those with one (`wall_ms()`).
+    For runs to be equal, nothing in the service may depend on the wall clock, on threads, or on the order of sets.
+    Records without a timestamp get the simulation's time; use it (`wall_ms()`) also for those with one.
 
     Args:
-        seed: Everything that is left to chance follows from it, the module `random` included.
-        brokers: How many.
+        seed: Determines everything random, including the module `random`.
+        brokers: The number of brokers.
         topics: Name -> number of partitions.
         trace: How many lines of the trace to keep; `None` keeps all.
-        security: As for `FakeCluster`; TLS is a stand-in (`stand_in_tls`), whose client side is `cluster.tls`. What
-            it draws is not from `random`, so that a run is otherwise that of its seed.
-        **settings: As those of `ClusterState`: `auto_create_topics`, `replication_factor`, ...
+        security: As for `FakeCluster`; TLS is a stand-in (`stand_in_tls`), whose client side is `cluster.tls`. Its
+            random numbers are not from `random`, so they do not change the rest of a run.
+        **settings: As for `ClusterState`: `auto_create_topics`, `replication_factor`, ...
 
     Raises:
-        ValueError: there is not one broker, or a topic has no partition.
+        ValueError: If there is no broker, or a topic has no partition.
 
     Attributes:
-        clock: `clock.now`, `clock.call_at(...)`: the time, and what shall happen when.
+        clock: `clock.now`, `clock.call_at(...)`: the time, and planned events.
         network: Latencies, black holes, resets: `network.hold("broker-0")`.
         cluster: The brokers: `cluster.stop_broker(0)`, `cluster.model.faults`.
-        random: A source of chance of the simulation's own.
-        trace: What happened.
+        random: A source of random numbers for the simulation.
+        trace: The log of the run.
 
     Example:
         >>> simulation = Simulation(seed=7, topics={"orders": 3})
@@ -88,7 +88,7 @@ class Simulation:
         **settings: Any,
     ) -> None:
         if brokers < 1:
-            raise ValueError(f"a cluster has at least one broker, not {brokers}")
+            raise ValueError(f"a cluster must have at least one broker, not {brokers}")
         self._seed = seed
         self.random = Random(seed)
         self.clock = VirtualClock()
@@ -100,7 +100,7 @@ class Simulation:
 
     @property
     def bootstrap_servers(self) -> str:
-        """For `Producer(...)`."""
+        """The value for `Producer(...)`."""
         return self.cluster.bootstrap_servers
 
     def wall_ms(self) -> int:
@@ -108,13 +108,14 @@ class Simulation:
         return self.cluster.model.epoch_ms + int(self.clock.now * 1000)
 
     def plan(self, faults: Iterable[ScheduledFault]) -> None:
-        """Have these faults happen (`random_faults()`, or your own).
+        """Plan these faults (`random_faults()`, or your own).
 
         Args:
-            faults: In any order; those of the past begin at once.
+            faults: In any order; past ones begin at once.
 
         Raises:
-            ValueError: a fault is of no kind of `EVERY_KIND`, or of a broker that is not here; none is planned.
+            ValueError: If a fault's kind is not in `EVERY_KIND`, or its broker does not exist; then none is
+                planned.
 
         Example:
             >>> simulation.plan([ScheduledFault(at=60.0, kind="black hole", seconds=45.0, broker=1)])
@@ -128,7 +129,7 @@ class Simulation:
             self.clock.call_at(fault.at, self._begin, fault)
 
     def heal(self) -> None:
-        """End everything that is wrong now; what is planned for later still comes."""
+        """End all present faults; those planned for later still happen."""
         self.cluster.model.faults.clear()
         for broker_id, broker in self.cluster.state.brokers.items():
             if not broker.is_running:
@@ -159,13 +160,13 @@ class Simulation:
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end in virtual time, as `asyncio.run()` does.
 
-        A producer that is open has always something to come (its metadata is asked for again every five minutes),
-        so that a wait for what never happens is no deadlock beside it, and would go on for ever: put
-        `asyncio.timeout()` around it, which is virtual as well, or set `clock.limit`.
+        An open producer always has a planned event (it refreshes its metadata every five minutes), so a wait for
+        something that never happens is no deadlock while a producer is open, and would never end: use
+        `asyncio.timeout()`, which is also virtual, or set `clock.limit`.
 
         Raises:
-            SimulationDeadlockError: it waits for something that cannot happen any more.
-            SimulationLivelockError: more steps were taken than `clock.limit`.
+            SimulationDeadlockError: If it waits for something that can no longer happen.
+            SimulationLivelockError: If it took more steps than `clock.limit`.
         """
         former = random.getstate()
         random.seed(self._seed)

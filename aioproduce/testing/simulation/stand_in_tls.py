@@ -1,17 +1,17 @@
-"""What a simulation has instead of TLS: a channel that a seed determines, and that notices what TLS notices.
+"""The simulation's substitute for TLS: a channel that a seed determines, and that detects what TLS detects.
 
-Both ends implement `aioproduce.security.channel.Channel`. It is no cryptography and protects nothing: it is as hard
-to use wrongly as TLS is, and costs no randomness of OpenSSL's.
+Both ends implement `aioproduce.security.channel.Channel`. It is not cryptography and protects nothing: it is as
+hard to misuse as TLS, and uses no random numbers of OpenSSL.
 
-A record is a byte for its kind, three for the length of what follows, that, and four of a checksum. A handshake is
-two flights: the client's nonce, then the broker's. From then on the body of a record is
-XORed with a stream that the nonces, the direction and the record's number determine, and so is the checksum: plain
-text is never on the wire, and a byte that is changed, missing, repeated or in another place is noticed.
+A record is a byte for its kind, three for the body's length, the body, and four of a checksum. A handshake has two
+messages: the client's nonce, then the broker's. From then on the body of a record and its checksum are XORed with a
+stream that depends on the nonces, the direction and the record's number: the wire never shows plaintext, and a byte
+that is changed, missing, repeated or moved is detected.
 
 Invariants:
-1. The same seed gives the same bytes. Nonces are from the seed and the number of the channel.
+1. The same seed gives the same bytes. Nonces are derived from the seed and the number of the channel.
 2. After a `TlsError` nothing is decrypted any more; `outgoing()` has an alert.
-3. What is held does not grow beyond one record, of 16 KiB and a few bytes.
+3. At most one record is buffered, of 16 KiB and a few bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from aioproduce.security.channel import Buffer
 
-# As many as a record of TLS has (RFC 8446, 5.1).
+# The maximum of a TLS record (RFC 8446, 5.1).
 _MAX_BODY: Final = 16 * 1024
 _HEAD: Final = 4
 _CHECKSUM: Final = 4
@@ -50,10 +50,9 @@ class StandInChannel:
     """One end of a connection.
 
     Args:
-        nonce: This end's, 16 bytes.
-        is_client: Which end it is.
-        refusal: Why this end breaks the handshake off, as a certificate that it does not trust would make it;
-            empty: it does not.
+        nonce: The nonce of this end, 16 bytes.
+        is_client: Whether this is the client's end.
+        refusal: Why this end aborts the handshake, as for an untrusted certificate; empty: it does not.
     """
 
     __slots__ = (
@@ -82,7 +81,7 @@ class StandInChannel:
 
     @property
     def is_established(self) -> bool:
-        """Whether the handshake is done."""
+        """Whether the handshake is complete."""
         return bool(self._secret) and not self._has_failed
 
     def start(self) -> None:
@@ -91,10 +90,10 @@ class StandInChannel:
             self._put(_Kind.HELLO, self._nonce)
 
     def receive(self, data: Buffer) -> bytes:
-        """Take bytes as they came; the plaintext that they complete.
+        """Return the plaintext that these bytes complete.
 
         Raises:
-            TlsError: They are not what the other end has sent, or it has broken the handshake off.
+            TlsError: If they are not what the other end has sent, or it has aborted the handshake.
         """
         if self._has_failed:
             raise self._failed("used after a failure")
@@ -110,7 +109,7 @@ class StandInChannel:
         """Encrypt these pieces.
 
         Raises:
-            TlsError: The handshake is not done.
+            TlsError: If the handshake is not complete.
         """
         if not self.is_established:
             raise self._failed("no handshake")
@@ -119,12 +118,12 @@ class StandInChannel:
             self._put(_Kind.DATA, whole[at : at + _MAX_BODY])
 
     def end(self) -> None:
-        """Say that no more comes, as close_notify does."""
+        """Announce the end of the data, like close_notify."""
         if self.is_established:
             self._put(_Kind.END, b"")
 
     def outgoing(self) -> bytes:
-        """What is to be written, forgotten here."""
+        """Return the bytes to write, and forget them."""
         out = bytes(self._out)
         self._out.clear()
         return out
@@ -181,7 +180,7 @@ class StandInChannel:
         self._out += self._checksum(self._is_client, number, kind, body)
 
     def _stream(self, is_from_client: bool, number: int, size: int) -> bytes:
-        # The hellos go without: nobody has a secret yet.
+        # The hellos are not XORed: there is no secret yet.
         if not self._secret:
             return bytes(size)
         return hashlib.shake_128(self._secret + bytes((is_from_client,)) + number.to_bytes(8)).digest(size)
@@ -201,13 +200,13 @@ class StandInChannel:
 
 @final
 class StandInTls:
-    """Makes the channels of a simulation: those of its clients (`Channels`), and those of its brokers.
+    """Creates the channels of a simulation's clients (`Channels`) and brokers.
 
     Args:
-        seed: What the nonces follow from; of its own, so that no other draw of a run changes.
+        seed: The source of the nonces; separate, so that no other random number of a run changes.
 
     Attributes:
-        refusals: How many more handshakes brokers break off.
+        refusals: How many more handshakes brokers abort.
     """
 
     __slots__ = ("_count", "_seed", "refusals")
@@ -221,11 +220,11 @@ class StandInTls:
         """Do nothing: there are no key files."""
 
     def open(self, host: str) -> StandInChannel:  # noqa: ARG002 - a contract's
-        """A channel to a broker."""
+        """Return a channel to a broker."""
         return StandInChannel(self._nonce(), is_client=True)
 
     def accept(self) -> StandInChannel:
-        """A broker's channel to a client."""
+        """Return a broker's channel to a client."""
         refusal = ""
         if self.refusals > 0:
             self.refusals -= 1

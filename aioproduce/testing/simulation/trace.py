@@ -1,6 +1,6 @@
-"""What happened in a simulation, as lines and as one number that tells two runs apart.
+"""The log of a simulation: lines, and a hash to compare runs.
 
-Written by everything that takes part. The hash covers every line; the lines themselves are kept on demand, since a
+Written by all parts of a simulation. The hash covers every line; the lines are kept only on request, because a
 virtual hour has tens of thousands of them.
 """
 
@@ -21,7 +21,7 @@ class Trace:
     """The events of one run, in order.
 
     Args:
-        clock: Stamps the lines.
+        clock: The time of the lines.
         keep: How many of the last lines to keep; 0 keeps none, `None` all.
     """
 
@@ -34,7 +34,7 @@ class Trace:
         self.count: int = 0
 
     def add(self, what: str) -> None:
-        """Note what happened now."""
+        """Add a line with the present time."""
         line = f"{self._clock.now:.6f} {what}"
         self._hash.update(line.encode())
         self.count += 1
@@ -42,10 +42,10 @@ class Trace:
 
     @property
     def hash(self) -> str:
-        """The same for two runs in which the same happened at the same times."""
+        """A hash that is equal for two runs with the same events at the same times."""
         return self._hash.hexdigest()
 
     @property
     def lines(self) -> Iterable[str]:
-        """What was kept, oldest first."""
+        """The kept lines, oldest first."""
         return tuple(self._lines)
