@@ -514,10 +514,8 @@ class BrokerConnection:
             raise ProtocolError(f"the broker sent a response ({correlation_id}) to no request")
         request = self.in_flight[0]
         if correlation_id != request.correlation_id:
-            raise ProtocolError(
-                f"the broker answered request {correlation_id} before request {request.correlation_id} "
-                f"({request.api.display_name}), which was sent earlier"
-            )
+            asked = f"{request.correlation_id} ({request.api.display_name})"
+            raise ProtocolError(f"the broker answered request {correlation_id} before the earlier {asked}")
         try:
             response = decode_body(request.api, request.version, frame)
         except ProtocolError as error:
