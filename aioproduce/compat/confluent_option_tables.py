@@ -126,7 +126,7 @@ _REFUSED: Final = (
     _refused("log.connection.close", _LOGGING, "true"),
     _refused("enabled_events", _FROM_C, "0"),
     _refused("dr_msg_cb", "use on_delivery", ""),
-    _refused("default_topic_conf", "put the topic's options beside the others", ""),
+    _refused("default_topic_conf", "put the topic's options with the others", ""),
     _refused("plugin.library.paths", "a plug-in of librdkafka's cannot run here", ""),
     _refused("interceptors", "use aioproduce.Producer, which takes `interceptors`", ""),
     _refused("builtin.features", "this producer has no such part; leave it out", ""),

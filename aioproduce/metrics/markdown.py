@@ -21,6 +21,7 @@ for that fit. This page is printed by the table that the code itself goes by:
 
 ## Reading them
 
+<!-- block: shown: `json` is not imported, and node-2 is not in every cluster; tests/metrics reads each name -->
 ```python
 snapshot = producer.metrics()
 snapshot.value("record-send-rate")                          # of the producer
