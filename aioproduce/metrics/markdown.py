@@ -21,6 +21,7 @@ which metrics to check for a problem.
 
 ## Reading them
 
+<!-- block: shown: `json` is not imported, and node-2 is not in every cluster; tests/metrics reads each name -->
 ```python
 snapshot = producer.metrics()
 snapshot.value("record-send-rate")                          # of the producer

@@ -17,7 +17,7 @@ EXAMPLE = REPOSITORY / "examples" / "test_with_plugin.py"
 
 
 def test_every_program_of_the_page_is_found() -> None:
-    assert len(FILES) == PAGE.count("```python") == 9
+    assert len(FILES) == PAGE.count("```python\n# test_") == 9
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_message_that_is_shown(
     pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
 ) -> None:
     pytester.makepyfile(FILES["test_anyio"].replace('json={"id": 42}', 'json={"id": 43}'))
-    shown = re.search(r"\n    AssertionError: (.*?)\n\n", PAGE, re.DOTALL)
+    shown = re.search(r"```text\nAssertionError: (.*?)\n```", PAGE, re.DOTALL)
     assert shown
 
     result = run_pytest(*ANYIO_ASYNCIO.arguments)
