@@ -5,7 +5,7 @@ merged into, until a table of keys has parsed them.
 
 Invariants:
 
-1. An error is given its origin once, by whoever catches it first.
+1. An error is given its origin once, by anyone who catches it first.
 2. Only what came from a file is blamed on the file: an error that names a key names the line of that key's value.
 """
 
