@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
+from aioproduce.portable_error import PortableError
+
 # Line -> (key, value).
 LineParser = Callable[[bytes], "tuple[bytes | None, bytes]"]
 
@@ -18,7 +20,7 @@ _UNESCAPED_DOT: Final = re.compile(r"(?<!\\)\.")
 _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
-class BadLineError(Exception):
+class BadLineError(PortableError):
     """A line that cannot become a record; the message completes "line 7 ...".
 
     Attributes:

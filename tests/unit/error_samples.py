@@ -99,9 +99,11 @@ def keywords_of(kind: type[BaseException]) -> dict[str, object]:
 
 def sample_of(kind: type[BaseException]) -> BaseException:
     """An error of the class with a message, and a value in each attribute."""
-    positional = [
+    positional: list[object] = [
         SAMPLES[parameter.annotation]
         for parameter in parameters_of(kind)
         if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
     ]
-    return kind(*(positional or ["the message"]), **keywords_of(kind))
+    if not isinstance(kind.__init__, FunctionType):
+        positional = ["the message"]
+    return kind(*positional, **keywords_of(kind))
