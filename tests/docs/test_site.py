@@ -41,7 +41,9 @@ def build(folder: Path, page: str, contents: str = "a") -> subprocess.CompletedP
 
 def test_a_good_page_is_built(tmp_path: Path) -> None:
     (tmp_path / "examples").mkdir()
-    done = build(tmp_path, "# A\n\n[x](index.md#index), [a file](../pyproject.toml), [a folder](../examples)\n")
+    done = build(
+        tmp_path, "# A\n\n[x](index.md#index), [a file](../pyproject.toml), [a folder](../examples)\n"
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
