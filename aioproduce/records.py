@@ -125,7 +125,7 @@ class SilentBroker(NamedTuple):
     Attributes:
         node_id: The broker's id; negative for a bootstrap server, before metadata says which broker it is.
         host: Where it listens.
-        port: Likewise.
+        port: Its port.
         seconds: For how long it has said nothing.
         requests: Requests that wait for its answer; 0 while it is being connected to again.
         records: Accepted records without an outcome whose partitions it leads.

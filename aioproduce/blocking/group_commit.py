@@ -33,7 +33,7 @@ class BlockingGroupCommit:
         group: The group commit in the loop thread.
 
     Example:
-        >>> with BlockingProducer("localhost:9092", transactional_id="orders-1") as producer:  # doctest: +SKIP
+        >>> with BlockingProducer("localhost:9092", transactional_id="orders-1") as producer:
         ...     with producer.group_commit(interval=0.05) as group:
         ...         metadata = group.send("orders", b"42")  # committed
     """

@@ -678,7 +678,7 @@ class ProducerSettings(PlainSettings, total=False):
     A function of your own passes them on with their types by `Unpack`.
 
     Example:
-        >>> def made(**settings: Unpack[ProducerSettings]) -> Producer[Any, Any]:  # doctest: +SKIP
+        >>> def made(**settings: Unpack[ProducerSettings]) -> Producer[Any, Any]:
         ...     return Producer("localhost:9092", **settings)
     """
 

@@ -426,7 +426,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
         named for its silence to Produce requests.
 
         Example:
-            >>> for broker in producer.silent_brokers():  # doctest: +SKIP
+            >>> for broker in producer.silent_brokers():
             ...     print(broker.node_id, f"{broker.host}:{broker.port}", broker.seconds, broker.records)
         """
         life = self._life

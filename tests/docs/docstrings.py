@@ -17,7 +17,7 @@ import io
 import pkgutil
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack
 
 import prometheus_client
 import pyarrow
@@ -213,6 +213,8 @@ PROGRAM: Final[dict[str, Any]] = {
     "serve": nothing,
     "simulation": Simulation(seed=7, topics={"orders": 3}),
     "Starlette": Starlette,
+    "Unpack": Unpack,
+    "Any": Any,
     "work": nothing,
 }
 """What the program around an example would have imported or made."""

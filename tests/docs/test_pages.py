@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+import aioproduce
 from aioproduce.cli.app import app
 from benchmarks import chart
 from tests.docs.blocks import ALL, PAGES, ROOT
@@ -20,6 +21,13 @@ SPAN = re.compile(r"`([^`\n]+)`")
 
 def test_readme_has_at_most_150_lines() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_the_reference_has_every_public_name() -> None:
+    api = "".join(page.read_text() for page in (ROOT / "docs" / "reference" / "api").glob("*.md"))
+    documented = set(re.findall(r":: (aioproduce[\w.]*)", api))
+    public = {f"aioproduce.{name}" for name in aioproduce.__all__ if name != "__version__"}
+    assert public - documented == set()
 
 
 def test_the_chart_is_of_the_tables_figures() -> None:

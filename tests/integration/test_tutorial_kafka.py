@@ -29,7 +29,7 @@ def test_the_service_on_a_real_broker(kafka1: KafkaCluster, tmp_path: Path) -> N
         answer = reader.run(reader.block("two apples", 1))
         assert answer.startswith("HTTP/1.1 201 Created")
         service.end()
-        assert "ended: every record that was accepted has its outcome" in service.said()
+        assert "ended: every accepted record has its outcome" in service.said()
 
     consumer = Consumer(
         {
