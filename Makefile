@@ -132,6 +132,7 @@ release:
 	rm -rf build/release dist
 	$(MAKE) wheel
 	$(PY) setup.py --quiet sdist --formats=gztar --dist-dir dist
+	rm -rf aioproduce.egg-info  # as in `lock`
 	$(call new-venv,build/release/sdist)
 	build/release/sdist/bin/python -m pip install --quiet dist/*.tar.gz
 	build/release/sdist/bin/python tests/package/smoke.py compiled
@@ -150,6 +151,7 @@ lock: $(INSTALLED)
 	mkdir -p build
 	$(PY) -m pip install --quiet --dry-run --ignore-installed --report build/lock.json '.[dev]'
 	$(PY) -m tests.release lock < build/lock.json
+	rm -rf aioproduce.egg-info  # it lists the tests, so pytest would take them for a part of the plugin
 
 lint: $(DEVELOPED)
 	$(PY) -m ruff check $(CHECKED)

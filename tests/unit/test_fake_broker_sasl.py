@@ -453,5 +453,5 @@ def test_sessions_are_ended_by_a_fault() -> None:
     [{"protocol": "TLS"}, {"mechanisms": ("GSSAPI",)}, {"mechanisms": ()}],
 )
 def test_what_is_not_kafkas_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"there are|choose of"):
+    with pytest.raises(ValueError, match=r"choose from"):
         FakeSecurity(**options)
