@@ -97,7 +97,7 @@ class ProducerError(PortableError):
 
     documentation: ClassVar[str] = f"{DOCUMENTATION}#producererror"
     # Of the class, since thousands of errors may be made per second: Python looks notes up as any attribute.
-    __notes__ = cast("list[str]", (f"See {documentation}",))
+    __notes__: list[str] = cast("list[str]", (f"See {documentation}",))
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

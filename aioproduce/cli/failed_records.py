@@ -89,7 +89,7 @@ class FailedFile:
 
     def __init__(self, path: str, topic: str) -> None:
         self.path = path
-        self.written = 0
+        self.written: int = 0
         self._topic = topic
         # A callback of the producer may not raise it; from then on nothing more is written.
         self._problem: OSError | None = None

@@ -407,4 +407,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _run(config: ProducerConfig, options: argparse.Namespace) -> int:
     # Not sys.stdout: what its buffer still holds of a broken pipe would be complained of once more at the exit.
     with FileIO(sys.stdout.fileno(), "wb", closefd=False) as stream:
-        return await VerifiableProducer(config, options, stream).run()
+        code = await VerifiableProducer(config, options, stream).run()
+    # The loop's end gives the signals back to Python: one that comes after that would end the process by itself.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    return code

@@ -58,7 +58,7 @@ class AsyncioRuntime:
     ) -> None:
         self._loop = loop
         self._on_unobserved = on_unobserved
-        self.is_quiet = False
+        self.is_quiet: bool = False
         self.outcomes: TupleOutcomes | None = None
 
     def get_loop(self) -> asyncio.AbstractEventLoop:

@@ -146,6 +146,7 @@ class LogThread:
     async def _ship(self) -> None:
         loop = asyncio.get_running_loop()
         producer = self._make_producer()
+        producer._life.is_closed_at_exit = True  # `logging.shutdown()` closes the handler
         await producer.start()
         try:
             self.shipper = self._make_shipper(producer)

@@ -92,6 +92,7 @@ class ProducerLife:
         abandoned_records: Records that were accepted and given up, by a close that had no more time or by the
             sender's death.
         given_up: Those of them that the latest close gave up, by topic.
+        is_closed_at_exit: Whether its owner closes it at the exit, after this module's hook, as `logging` does.
         driver: The event loop's side, once started; `sender` and `admission` likewise.
         appenders: The way of records that need no decision, by topic.
     """
@@ -111,6 +112,7 @@ class ProducerLife:
         "config",
         "driver",
         "given_up",
+        "is_closed_at_exit",
         "metrics",
         "reports",
         "sender",
@@ -134,6 +136,7 @@ class ProducerLife:
         self._pid = 0
         self._death: BaseException | None = None
         self.given_up: LostRecords = LostRecords.of(())
+        self.is_closed_at_exit: bool = False
         self.metrics: ProducerMetrics = ProducerMetrics(
             Windows(config.metrics_num_samples, config.metrics_sample_window)
         )
@@ -404,7 +407,7 @@ class ProducerLife:
     def tell_at_exit(self) -> None:
         """Say what is lost with the process, which ends with this producer still open."""
         self.look_for_end()
-        if not self.is_over:
+        if not self.is_over and not self.is_closed_at_exit:
             self._losses.process_ends(self._outstanding())
 
     def _why_dead(self) -> str:

@@ -259,7 +259,7 @@ def test_calls_at_the_wrong_time(cluster: ThreadedCluster) -> None:
         with pytest.raises(NotStartedError):
             call()
     with producer:
-        with pytest.raises(ProducerStateError, match="started once"):
+        with pytest.raises(ProducerStateError, match="started only once"):
             producer.start()
         assert [each.partition for each in producer.partitions_for("t")] == [0, 1, 2]
     late: tuple[Callable[[], object], ...] = (

@@ -183,6 +183,6 @@ def test_an_answer_to_another_request() -> None:
     body = struct.pack(">ihi", 7, 0, 0)
     with (
         served(sends(struct.pack(">i", len(body)) + body)) as port,
-        pytest.raises(ProtocolError, match="answered request 7 where 0"),
+        pytest.raises(ProtocolError, match="answered request 7 before the earlier 0"),
     ):
         partitions_of_t(config_of(port))

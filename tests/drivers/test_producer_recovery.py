@@ -362,7 +362,7 @@ async def test_every_task_is_cancelled(cluster: FakeCluster) -> None:
     tasks: list[asyncio.Future[Any]] = []
     tasks += [spawn(producer.send_and_wait("one", b"%d" % n)) for n in range(20)]
     await until(lambda: cluster.requests.count(ApiKey.PRODUCE))
-    tasks += [spawn(producer.flush()), spawn(producer.send("unknown"))]
+    tasks += [spawn(producer.flush()), spawn(producer.send("unknown", b"v"))]
     await sleep(0)
     for task in tasks:
         task.cancel()

@@ -181,7 +181,7 @@ async def test_started_before_its_broker_it_becomes_ready_by_itself(
             assert (await client.get("/health/live")).status_code == 200
             answer = await client.get("/health/ready")
             assert answer.status_code == 503
-            assert answer.json()["reasons"] == ["no broker has answered yet", "1 topic(s) are not known yet"]
+            assert answer.json()["reasons"] == ["no broker has answered yet", "2 topic(s) are not known yet"]
             order = {"customer": "1", "text": "too early"}
             answer = await client.post("/orders", json=order, headers={"x-request-timeout": "0.1"})
             assert (answer.status_code, answer.json()["outcome"]) == (503, "not_written")

@@ -80,7 +80,7 @@ def test_there_is_no_such_number(snapshot: MetricsSnapshot, name: str, tags: dic
 def test_histograms_by_name(snapshot: MetricsSnapshot) -> None:
     found = snapshot.histogram("request-latency")
     assert (found.count, found.total) == (9, 42.5)
-    with pytest.raises(KeyError, match="there are request-latency"):
+    with pytest.raises(KeyError, match="the histograms are request-latency"):
         snapshot.histogram("batch-size")
 
 

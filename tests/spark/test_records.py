@@ -79,15 +79,18 @@ def test_stamps_are_found_wherever_they_are(spark: SparkSession) -> None:
 
 def test_what_is_bad_goes_to_the_quarantine_with_the_reason(spark: SparkSession) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"headers": [("ap.id", b"12345")]}, "the header ap.id has 5 bytes and not 24: no stamp"),
-        ({"headers": [("ap.id", STAMP + b"0")]}, "the header ap.id has 25 bytes and not 24: no stamp"),
-        ({"headers": [("ap.id", b"")]}, "the header ap.id has 0 bytes and not 24: no stamp"),
+        ({"headers": [("ap.id", b"12345")]}, "the header ap.id has 5 bytes instead of 24: not a stamp"),
+        ({"headers": [("ap.id", STAMP + b"0")]}, "the header ap.id has 25 bytes instead of 24: not a stamp"),
+        ({"headers": [("ap.id", b"")]}, "the header ap.id has 0 bytes instead of 24: not a stamp"),
         ({"headers": [("ap.id", None)]}, "the header ap.id has no value"),
         (
             {"headers": [("ap.id", pack_stamp(ID, 2**63))]},
             "the number in the header ap.id is above 2**63 - 1",
         ),
-        ({"headers": [("ap.id", b"x"), ("trace", b"")]}, "the header ap.id has 1 bytes and not 24: no stamp"),
+        (
+            {"headers": [("ap.id", b"x"), ("trace", b"")]},
+            "the header ap.id has 1 bytes instead of 24: not a stamp",
+        ),
         ({"timestamp": None}, "the record has no timestamp"),
         (
             {"timestamp": datetime.datetime(1969, 12, 31, 23, 59, 59)},
@@ -95,7 +98,7 @@ def test_what_is_bad_goes_to_the_quarantine_with_the_reason(spark: SparkSession)
         ),
         (
             {"topic": "marks", "headers": [("ap.id", b"x")]},
-            "the header ap.id has 1 bytes and not 24: no stamp",
+            "the header ap.id has 1 bytes instead of 24: not a stamp",
         ),
     ]
     rows = landed(spark, [case for case, _ in cases])

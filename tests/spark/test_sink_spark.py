@@ -183,8 +183,9 @@ def test_errors_as_a_user_sees_them(
     def refused(df: DataFrame, *expected: str, mode: str = "append", **more: str) -> None:
         with pytest.raises(AnalysisException) as caught:
             df.write.format("aioproduce").mode(mode).options(**{**chosen, **more}).save()
-        last = [line for line in str(caught.value).splitlines() if "SQLSTATE" not in line][-1]
+        last, where = [line for line in str(caught.value).splitlines() if "SQLSTATE" not in line][-2:]
         assert all(part in last for part in expected), last
+        assert where.startswith("See https://")
 
     refused(rows, "OptionError: unknown option 'topc': did you mean 'topic'?", topc="x")
     refused(rows, "TopicError: topic 'no-such' does not exist: create it", topic="no-such")

@@ -147,7 +147,8 @@ class BrokerConnection:
         self.throttled_until: float = float("-inf")
         self.api_versions: ApiVersions | None = None
         self.connected_at: float | None = None
-        self.last_heard_at = self.last_used_at = float("-inf")
+        self.last_heard_at: float = float("-inf")
+        self.last_used_at: float = float("-inf")
         self.cause: LossCause | None = None
         self.reason: str = ""
         self.error: BaseException | None = None

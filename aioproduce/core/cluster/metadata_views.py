@@ -89,7 +89,7 @@ class TopicView:
 
     def __init__(self, name: str, used_at: float) -> None:
         self.name: Final = name
-        self.was_missing = False
+        self.was_missing: bool = False
         self.topic_id: UUID | None = None
         self.error_code: int = error_codes.NONE
         self.is_internal: bool = False
