@@ -58,7 +58,7 @@ class Load:
         async with httpx.AsyncClient(base_url=self._url, timeout=None) as client:
             while not self._is_over:
                 number, self._next = self._next, self._next + 1
-                order = {"customer": str(number % 10), "text": str(number)}
+                order = {"customer": str(number % 10), "article": str(number), "pieces": 1}
                 try:
                     answer = await client.post("/orders", json=order)
                 except httpx.TransportError as error:
@@ -152,7 +152,7 @@ async def test_killed_and_restarted_under_load_every_201_is_in_the_log(
         assert record.value is not None
         order = json.loads(record.value)
         assert record.key == order["customer"].encode()
-        found[int(order["text"])].append((record.partition, record.offset))
+        found[int(order["article"])].append((record.partition, record.offset))
     assert len(load.acknowledged) >= 5 * ACKNOWLEDGED_PER_LIFE
     # Each answer was true: the record is there, at its place, once.
     assert {number: found[number] for number in load.acknowledged} == {
@@ -182,7 +182,7 @@ async def test_started_before_its_broker_it_becomes_ready_by_itself(
             answer = await client.get("/health/ready")
             assert answer.status_code == 503
             assert answer.json()["reasons"] == ["no broker has answered yet", "2 topic(s) are not known yet"]
-            order = {"customer": "1", "text": "too early"}
+            order = {"customer": "1", "article": "too early", "pieces": 1}
             answer = await client.post("/orders", json=order, headers={"x-request-timeout": "0.1"})
             assert (answer.status_code, answer.json()["outcome"]) == (503, "not_written")
             assert answer.headers["retry-after"] == "1"
@@ -190,10 +190,10 @@ async def test_started_before_its_broker_it_becomes_ready_by_itself(
             await asyncio.to_thread(kafka1.start, 1)
             while (await client.get("/health/ready")).status_code != 200:  # noqa: ASYNC110  (nothing tells)
                 await asyncio.sleep(0.05)
-            answer = await client.post("/orders", json={"customer": "1", "text": "in time"})
+            answer = await client.post("/orders", json={"customer": "1", "article": "in time", "pieces": 1})
             assert (answer.status_code, answer.json()) == (201, {"partition": 0, "offset": 0})
         await service.end(signal.SIGTERM)
     finally:
         await service.close()
     (record,) = await asyncio.to_thread(kafka1.console_consume, topic_name)
-    assert json.loads(record.value or b"")["text"] == "in time"
+    assert json.loads(record.value or b"")["article"] == "in time"

@@ -119,14 +119,19 @@ def test_the_marks_are_read() -> None:
         assert {path for path, _ in marked(of_pyright=of_pyright)} == {path.name for path in WRONG}
 
 
-@pytest.mark.parametrize("module", ["aioproduce"])
-def test_every_public_name_has_a_type(module: str) -> None:
+@pytest.fixture(scope="session")
+def type_completeness() -> Any:
+    """One run over the whole package. It costs more than a test may: it has a row of its own in the budget."""
+    return pyright("--verifytypes", "aioproduce", "--ignoreexternal")["typeCompleteness"]
+
+
+def test_every_public_name_has_a_type(type_completeness: Any) -> None:
     """All modules without an underscore, the parts of `aioproduce.testing` and the integrations among them.
 
     Types that are unknown because another library does not tell them (`aiokafka`, `confluent_kafka`, ...) are left
     out: `--ignoreexternal`.
     """
-    report = pyright("--verifytypes", module, "--ignoreexternal")["typeCompleteness"]
+    report = type_completeness
     unknown = [
         f"{symbol['name']}: {symbol['diagnostics'][0]['message'] if symbol['diagnostics'] else ''}"
         for symbol in report["symbols"]
