@@ -488,10 +488,10 @@ def _report_at_exit() -> None:
             continue  # a forked child: these records are its parent's
         lost = service.outstanding_records + producer.abandoned_records
         if lost or counts.background_pending:
+            # The producer's own hook, which comes next, counts what is lost of each topic.
             _log.error(
-                "the process is exiting, but its server skipped the application's end: %d accepted "
-                "record(s) are not acknowledged, and %d background record(s) are pending",
-                lost,
+                "the process is exiting, but its server skipped the application's end: %d background record(s) are "
+                "pending",
                 counts.background_pending,
             )
 
