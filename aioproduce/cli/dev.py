@@ -79,7 +79,7 @@ async def run_dev(
         await cluster.start()
     except OSError as error:
         complain(
-            f"error: cannot listen on {host}, port {port or 'any'}: {error.strerror or error}. Is another "
+            f"error: cannot listen on {host}, {_ports(port, brokers)}: {error.strerror or error}. Is another "
             "cluster running there? --port 0 takes free ports"
         )
         return ExitCode.BAD_INPUT
@@ -133,9 +133,21 @@ def _welcome(cluster: FakeCluster, access: Access, path: Path | None) -> str:
         + f"\n  echo hello | aioproduce send {topic} {way}\n"
         f"  aioproduce check {topic} {way}\n"
         f"  async with {made} as producer:\n"
-        f'      await producer.send_and_wait("{topic}", b"hello")\n\n'
-        "Topics are created when they are first sent to.\n"
+        f'      await producer.send_and_wait("{topic}", b"hello")\n\n' + _topics(cluster)
     )
+
+
+def _topics(cluster: FakeCluster) -> str:
+    if not cluster.topics:
+        return "Topics are created when they are first sent to.\n"
+    there = ", ".join(f"{name} ({len(topic.partitions)})" for name, topic in cluster.topics.items())
+    return f"Topics, with their partitions: {there}. Others are created when they are first sent to.\n"
+
+
+def _ports(first: int, count: int) -> str:
+    if not first:
+        return "any port"
+    return f"port {first}" if count == 1 else f"ports {first} to {first + count - 1}"
 
 
 def _farewell(cluster: FakeCluster) -> str:

@@ -46,9 +46,10 @@ def test_somebody_follows_it(tmp_path: Path) -> None:
         assert "Connection refused" in service.said()
 
         reader.start(reader.block("aioproduce dev", 1)).wait_for("bootstrap servers")
-        ask = reader.block("curl -s localhost:8000/health/ready")
-        while json.loads(reader.run(ask))["outstanding_records"]:
+        ask = reader.block("grep record_error_total")
+        while json.loads((said := reader.run(ask)).splitlines()[0])["outstanding_records"]:
             pass
+        assert 'record_error_total{client_id="orders",client_type="producer"} 0.0' in said
 
         service.end()
         (lines,) = re.findall(r"```text\n(.*?)```", PAGE.read_text(), re.DOTALL)

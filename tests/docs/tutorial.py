@@ -110,7 +110,7 @@ class Reader:
     def save(self, name: str) -> None:
         """Write the file that the page has."""
         page = PAGE.read_text()
-        found = re.search(rf"Write the file `{re.escape(name)}`:\n\n.*?```python\n(.*?)```", page, re.DOTALL)
+        found = re.search(rf"Save this program as `~/orders/{re.escape(name)}`:\n\n.*?```python\n(.*?)```", page, re.DOTALL)
         assert found, name
         (self.folder / name).write_text(self._here(found[1]))
 
