@@ -11,6 +11,7 @@ already, and Docker.
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import socket
@@ -31,11 +32,13 @@ PATIENCE: Final = 120
 
 
 def free_port(following: int = 0) -> int:
-    """A port that nobody listens on, and so many after it."""
+    """Return a port that nobody listens on, with as many free ports after it.
+
+    The port lies below those that Linux gives to connections by itself: between this call and its use, another
+    test's connection would sooner or later take one of those.
+    """
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first: int = probe.getsockname()[1]
+        first = random.randrange(20_000, 32_000)
         try:
             for port in range(first, first + following + 1):
                 with socket.socket() as probe:
@@ -110,7 +113,9 @@ class Reader:
     def save(self, name: str) -> None:
         """Write the file that the page has."""
         page = PAGE.read_text()
-        found = re.search(rf"Save this program as `~/orders/{re.escape(name)}`:\n\n.*?```python\n(.*?)```", page, re.DOTALL)
+        found = re.search(
+            rf"Save this program as `~/orders/{re.escape(name)}`:\n\n.*?```python\n(.*?)```", page, re.DOTALL
+        )
         assert found, name
         (self.folder / name).write_text(self._here(found[1]))
 

@@ -158,7 +158,7 @@ def test_bad_tests_fail_and_say_why(
     assert outcomes["failed"] + outcomes.get("errors", 0) == 5, outcomes
     result.stdout.fnmatch_lines_random(
         [
-            "*left open: the producer 'producer-*'. Close what you start*async with producer*",
+            "*left open: the producer 'producer-*'. Close every producer that you start*async with producer*",
             "*no record of topic 'orders' has JSON {'id': 43} and key 'customer-7'",
             "* closest is partition *, offset 0:",
             "* $.id: expected 43, found 42",

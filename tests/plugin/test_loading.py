@@ -67,7 +67,7 @@ def test_fixtures_and_marker_are_told_of(run_pytest: RunPytest) -> None:
     fixtures.stdout.fnmatch_lines_random(
         ["kafka_cluster -- *", "kafka_cluster_options -- *", "producer -- *", "producer_options -- *"]
     )
-    fixtures.stdout.fnmatch_lines_random(["*A Kafka cluster in memory, on a thread of its own*"])
+    fixtures.stdout.fnmatch_lines_random(["*A Kafka cluster in memory, in its own thread*"])
     markers.stdout.fnmatch_lines(["@pytest.mark.aioproduce(brokers=3, topics=*"])
 
 
