@@ -21,7 +21,7 @@ class BoundedLog:
     """A log of the first event of each cause. It counts further events and reports the count in the next line.
 
     Args:
-        logger: Where the lines go.
+        logger: The logger of the lines.
         interval: Seconds between two lines of one cause.
     """
 

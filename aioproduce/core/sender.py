@@ -525,7 +525,7 @@ class Sender:
         self._state = SENDER_STATES.after(self._state, event)
 
     def connection_errors(self) -> dict[str, str]:
-        """Return the last error by address, for every known broker that cannot be reached."""
+        """Return the address and the last error of every known broker that cannot be reached."""
         errors: dict[str, str] = {}
         for broker in self.metadata.brokers:
             error = self.connections.last_error(broker.node_id)

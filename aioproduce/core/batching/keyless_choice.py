@@ -41,7 +41,7 @@ class KeylessChoice(Protocol):
 
 
 class StickyRule(Protocol):
-    """`UniformSticky` and `StickyPerBatch`."""
+    """The interface of `UniformSticky` and `StickyPerBatch`."""
 
     @property
     def bytes_left(self) -> int:
@@ -58,7 +58,7 @@ class StickyRule(Protocol):
 
 
 class TurnRule(Protocol):
-    """`RoundRobin` and `UniformRandom`."""
+    """The interface of `RoundRobin` and `UniformRandom`."""
 
     def next(self, view: Row) -> int:
         """Return the next partition."""

@@ -58,8 +58,8 @@ class BatchState(Enum):
     """The state of a batch."""
 
     if not TYPE_CHECKING:
-        # Enum's own hash is a call of Python code, and every transition looks its state up. Type checkers know
-        # Enum's hash.
+        # Enum's own hash is a call of Python code, and every transition looks its state up. Type checkers keep
+        # Enum's.
         __hash__ = object.__hash__
 
     QUEUED = auto()

@@ -35,7 +35,7 @@ class Readiness:
 
     Args:
         pool: While a request waits for its memory, nothing lingers.
-        compression: Where and when batches are compressed, or `None`.
+        compression: The compression of batches, or `None`.
         linger: Seconds that a batch waits for more records.
 
     Attributes:
@@ -71,7 +71,7 @@ class Readiness:
         self.has_news: bool = False
         self.has_new_leaderless: bool = False
 
-    # -- what changed ---
+    # -- changes ---
 
     def reconsider(self, queue: PartitionQueue, now: float) -> None:
         """Decide again, after a change of a partition, whether or when its first batch can be sent."""
@@ -133,7 +133,7 @@ class Readiness:
         self._is_closing = True
         self.memory_exhausted(now)
 
-    # -- what is ready ---
+    # -- ready partitions ---
 
     def first(self, node: int, now: float) -> PartitionQueue | None:
         """Return the partition whose turn it is at a node; it stays first until it is removed from `ready`."""

@@ -52,7 +52,7 @@ class RecordAccumulator:
         metadata: The partitions and their leaders.
         sequences: The idempotent protocol's state, or `None` without it.
         runtime: The driver's services for deliveries.
-        compression: Where and when batches are compressed, or `None`.
+        compression: The compression of batches, or `None`.
         batch_size: Bytes of a batch (`batch.size`), before compression.
         linger: Seconds that a batch waits for more records.
         delivery_timeout: Seconds from the opening of a batch to the failure of its futures.
@@ -127,7 +127,7 @@ class RecordAccumulator:
         self._linger = linger
         self._pool = pool
         self.readiness: Readiness = Readiness(pool=pool, compression=compression, linger=linger)
-        """Which partitions can be sent, and when."""
+        """The partitions that can be sent, now or at some instant."""
         self._incomplete = IncompleteBatches()
         self._next_batch_id = 0
 
@@ -331,7 +331,7 @@ class RecordAccumulator:
             queue.close_open()
             self.readiness.tail_changed(queue, NOW)
 
-    # -- what happens to a partition ---
+    # -- events of a partition ---
 
     def leader_changed(self, topic_partition: TopicPartition, now: float) -> None:
         """Handle a new leader, or a newer leader epoch, of a partition."""

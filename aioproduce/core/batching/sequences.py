@@ -207,7 +207,7 @@ class Sequences:
         self._to_rewrite.clear()
 
     def lose_id(self) -> None:
-        """Drop a producer id that is unusable, or whose epoch is: nothing is sent until there is another."""
+        """Drop a producer id that is unusable, or has an unusable epoch: nothing is sent until there is another."""
         self._move("epochs used up")
 
     @property
@@ -258,7 +258,7 @@ class Sequences:
         return in_flight.index(batch) < in_flight.index(other)
 
     def replace_by_parts(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """A batch was split: its parts take its place and its sequences."""
+        """Replace a split batch by its parts, which get its place and its sequences."""
         if not batch.has_sequence:
             return
         partition = self._partition(batch.topic_partition)

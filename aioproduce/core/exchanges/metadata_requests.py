@@ -100,7 +100,7 @@ class MetadataRequests(Exchange):
         """Ask for a topic that is not known yet, within the back-off, without a waiter."""
         self._metadata.want_topic(topic, now)
         due_at = self._metadata.next_update_at()
-        # No news if a step comes by then anyway: a caller that asks in each step would keep the core from its rest.
+        # No news if a step is due by then anyway: otherwise a caller that asks in each step keeps the core busy.
         if due_at is not None and due_at < self.timer_at and not self.awaits_connection:
             self.has_news = True
 
@@ -224,8 +224,8 @@ class MetadataRequests(Exchange):
         view = self._metadata.topic(name)
         if view is not None:
             _log.info(
-                "topic %r did not exist when the producer asked for it, and now it does: the broker created it "
-                "(auto.create.topics.enable), with %d partition(s) and %d replica(s), unless somebody else did. "
+                "topic %r did not exist when the producer asked for it, but exists now, with %d partition(s) and "
+                "%d replica(s). Unless somebody else created it, the broker did (auto.create.topics.enable). "
                 "If the name is a mistake, delete the topic",
                 name,
                 view.partition_count,

@@ -325,7 +325,7 @@ class ProduceCompletion:
             batch.possibly_written = True
             where = "the latest attempt is not answered"
             if batch.last_error is not None:
-                where += f", and one before it failed: {batch.last_error}"
+                where += f", and an earlier one failed: {batch.last_error}"
         elif batch.last_error is not None:
             where = f"the latest of {batch.attempts} attempts failed: {batch.last_error}"
             if code == codes.NETWORK_EXCEPTION:
@@ -364,7 +364,7 @@ class ProduceCompletion:
             if address in failed:
                 cause = failed[address]
                 return f"because broker {leader} cannot be reached: {cause}", {address: cause}
-            return f"because broker {leader} accepts no more requests at present", {}
+            return f"because broker {leader} accepts no requests now", {}
         if failed and len(failed) == len(self._metadata.brokers):
             return f"because no broker can be reached: {'; '.join(failed.values())}", failed
         return "because the partition has no known leader", {}
@@ -441,7 +441,7 @@ class ProduceCompletion:
                 text = complaints[index] or answer.error_message or codes.message_of(code)
             else:
                 code = answer.error_code
-                text = "the record itself is valid, but the broker refused another record of its batch"
+                text = "the broker refused another record of its batch, not this one"
             errors[index] = BrokerRejectedError(
                 f"{batch.topic_partition}: {codes.name_of(code)}: {text}. {_may_be_written(batch)}",
                 code=code,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aioproduce.core.retry import ExponentialBackoff
     from aioproduce.wire.messages import InitProducerIdResponse
 
-# Java gives the idempotent producer the largest time-out there is: it has no transaction to time out.
+# Java uses the largest possible time-out: an idempotent producer has no transaction that could time out.
 _NO_TRANSACTION_TIMEOUT: Final = (2**31 - 1) / 1000
 
 

@@ -411,7 +411,7 @@ class Telemetry(Exchange):
         return False
 
     def lost(self, loss: Lost, now: float) -> None:
-        """Ask again after an interval, as in Java: the connection may be lost because of too much load."""
+        """Ask again after an interval, as in Java: too much load may have caused the loss."""
         self._outstanding -= 1
         self._end_if_last()
         if self.state in (TelemetryState.SUBSCRIPTION_IN_PROGRESS, TelemetryState.PUSH_IN_PROGRESS):
