@@ -441,7 +441,7 @@ class ProduceCompletion:
                 text = complaints[index] or answer.error_message or codes.message_of(code)
             else:
                 code = answer.error_code
-                text = "the broker refused another record of its batch, not this one"
+                text = "the broker refused another record of the batch, not this one"
             errors[index] = BrokerRejectedError(
                 f"{batch.topic_partition}: {codes.name_of(code)}: {text}. {_may_be_written(batch)}",
                 code=code,
