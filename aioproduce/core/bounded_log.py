@@ -1,6 +1,6 @@
-"""Log lines at a bounded rate: an outage is one line per cause and interval, not one per record.
+"""Log lines at a bounded rate: an outage logs one line per cause and interval, not one per record.
 
-Called by the core and the driver. `now` is an argument, as everywhere here.
+Called by the core and the driver. `now` is an argument, as everywhere in the core.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 _MAX_KEYS: Final = 1000
-"""Causes remembered at most; beyond that the oldest is forgotten, and may be logged early."""
+"""How many causes are remembered; beyond that the oldest is forgotten, and may be logged again too early."""
 
 
 @final
 class BoundedLog:
-    """Logs the first event of each cause, then counts, and says so with the next line.
+    """A log of the first event of each cause. It counts further events and reports the count in the next line.
 
     Args:
-        logger: Where the lines go.
+        logger: The logger of the lines.
         interval: Seconds between two lines of one cause.
     """
 
@@ -37,7 +37,7 @@ class BoundedLog:
         self._log(WARNING, cause, now, message, args)
 
     def info(self, cause: Hashable, now: float, message: str, *args: object) -> None:
-        """Likewise what is no reason to worry."""
+        """Log an info line, unless this cause was logged within the interval."""
         self._log(INFO, cause, now, message, args)
 
     def _log(self, level: int, cause: Hashable, now: float, message: str, args: tuple[object, ...]) -> None:

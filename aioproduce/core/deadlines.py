@@ -1,16 +1,16 @@
-"""A queue of keys by instant: who has to be looked at when, without looking at the others.
+"""A queue of keys by instant: it finds the due keys without a look at the others.
 
-Used wherever the core waits for time to pass: connections, batches, back-offs. A heap with lazy deletion:
-moving or removing a key leaves its old entry in the heap, to be skipped when it comes up.
+Used wherever the core waits for time to pass: connections, batches, back-offs. It is a heap with lazy deletion:
+a moved or removed key leaves its old entry in the heap, which is skipped when it comes up.
 
 Invariants:
 
 1. A key is in the queue at most once, with one instant.
-2. `pop_due` gives what is due in order of its instant; keys of one instant in the order of insertion.
+2. `pop_due` returns due keys in order of their instants; keys of one instant in the order of insertion.
    Moving a key to another instant counts as a new insertion, moving it to the same one as nothing.
-3. The cost of a call grows with the logarithm of the number of live keys and with what is due, amortized.
-4. Memory is bounded by the live keys: after each call the stale entries of the heap are at most as many as
-   the live ones and `_SLACK`.
+3. The amortized cost of a call grows with the logarithm of the number of live keys, and with the due keys.
+4. Memory is bounded by the live keys: after each call, the heap has at most as many stale entries as live ones
+   plus `_SLACK`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Deadlines(Generic[K]):
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, K]] = []
-        # An entry of the heap is live if it is the very (at, insertion) that stands here for its key.
+        # An entry of the heap is live if this holds the same (at, insertion) for its key.
         self._live: dict[K, tuple[float, int]] = {}
         self._insertions = 0
 
@@ -52,34 +52,34 @@ class Deadlines(Generic[K]):
         return key in self._live
 
     def at(self, key: K) -> float | None:
-        """The key's instant, or `None` where it is not queued."""
+        """Return the key's instant, or `None` if it is not queued."""
         entry = self._live.get(key)
         return None if entry is None else entry[0]
 
     def schedule(self, key: K, at: float) -> None:
-        """Makes `key` due at `at` or earlier: an earlier instant that it already has is kept."""
+        """Make `key` due at `at` or earlier: an earlier instant that it already has is kept."""
         entry = self._live.get(key)
         if entry is None or at < entry[0]:
             self._insert(key, at)
 
     def reschedule(self, key: K, at: float) -> None:
-        """Makes `key` due at exactly `at`, whether that is earlier or later than before."""
+        """Make `key` due at exactly `at`, whether that is earlier or later than before."""
         entry = self._live.get(key)
         if entry is None or at != entry[0]:
             self._insert(key, at)
 
     def cancel(self, key: K) -> None:
-        """Takes `key` out; nothing happens where it is not queued."""
+        """Remove `key`; nothing happens if it is not queued."""
         if self._live.pop(key, None) is not None:
             self._compact()
 
     def clear(self) -> None:
-        """Takes all keys out."""
+        """Remove all keys."""
         self._heap.clear()
         self._live.clear()
 
     def next_at(self) -> float | None:
-        """The earliest instant of all keys, or `None` where there are none."""
+        """Return the earliest instant of all keys, or `None` if there are none."""
         heap = self._heap
         while heap:
             at, insertion, key = heap[0]
@@ -89,7 +89,7 @@ class Deadlines(Generic[K]):
         return None
 
     def pop_due(self, now: float) -> list[K]:
-        """Takes out all keys whose instant is `now` or earlier.
+        """Remove and return all keys whose instant is `now` or earlier.
 
         Args:
             now: The current instant.

@@ -1,25 +1,25 @@
-"""What the core asks of the driver, as values: open a connection, write these bytes, drop it; compress elsewhere.
+"""The core's requests to the driver, as values: open, write to or abort a connection; run work in a thread.
 
 Made by `core.cluster.broker_connection`, `core.cluster.offloads` and `core.batching.batch_compression`,
 executed by a driver.
-The driver takes them one by one (never by iterating: executing an effect may report a fact at once, and a fact
-may append effects).
+The driver pops them one by one, and never iterates over them: an executed effect may report a fact at once, and a
+fact may append effects.
 
 Invariants, on both sides of the seam:
 
 1. A connection is known by its `connection_id`, which is never used again. `Connect` is its first effect.
 2. For each `Connect` the driver reports `connection_lost` exactly once, sooner or later: when the attempt
-   failed, when the peer or the network ended the connection, or when `Close` was executed. Memory that was
-   handed out by `Send` comes back by that fact, so a driver that swallows it leaks.
+   failed, when the peer or the network ended the connection, or when `Close` was executed. That fact frees the
+   memory that `Send` passed out, so a driver that does not report it leaks memory.
 3. Effects of one connection are executed in order. No effect of a connection comes after its
    `connection_lost`.
-4. `Close` aborts: unsent bytes are thrown away. A polite close waits for a stalled peer for ever.
-5. After a `Send`, no other `Send` comes for that connection until the driver has reported `writable`: none
-   of its bytes is held by the transport any more. The driver reports it at once when all were written.
+4. `Close` aborts: unsent bytes are dropped. A graceful close would wait for a stalled peer for ever.
+5. After a `Send`, no other `Send` comes for that connection until the driver has reported `writable`: the
+   transport holds none of its bytes any more. The driver reports it at once when all were written.
 6. For each `Compress` the driver reports `compressed` or `compression_failed` exactly once, when no thread
-   reads the records any more. Until then their memory is nobody else's, whatever became of the batch.
-7. For each `Offload` the driver reports `offloaded` at most once, with the result or the exception. Nothing is held
-   up by one that never ends, the close of the producer included.
+   reads the records any more. Until then their memory is not reused, even if the batch has failed.
+7. For each `Offload` the driver reports `offloaded` at most once, with the result or the exception. An offload that
+   never ends blocks nothing, not even the close of the producer.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from aioproduce.security.mechanism import Work
 
 BatchT = TypeVar("BatchT")
-"""The core's batches, of which nothing is known down here."""
+"""The core's batches; this module knows nothing about them."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""A piece of a request on its way out. Its owner changes or reuses it only as invariant 2 and 5 allow."""
+"""A piece of an outgoing request. Its owner changes or reuses it only as invariants 2 and 5 allow."""
 
 
 @final
@@ -46,12 +46,11 @@ class Connect:
 
     Attributes:
         connection_id: The new connection's identity.
-        host: Name or address; a name is resolved anew each time, and all its addresses are tried (KIP-302).
+        host: Name or address; a name is resolved each time, and all its addresses are tried (KIP-302).
         port: The port.
         timeout: Seconds that the core allows for the whole set-up (KIP-601). The core keeps the time: it
-            emits `Close` when they have passed. The driver may share them out among the addresses.
-        prepare: What has to be done first, in a thread, since it blocks; if it raises, so has the attempt failed.
-            `None`: nothing.
+            emits `Close` when they have passed. The driver may divide them among the addresses.
+        prepare: Blocking work to do first, in a thread; if it raises, the attempt has failed. `None`: no work.
     """
 
     connection_id: int
@@ -64,7 +63,7 @@ class Connect:
 @final
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Write these buffers, in order, without joining or copying them where that can be avoided.
+    """Write these buffers, in order, and do not join or copy them if that can be avoided.
 
     Attributes:
         connection_id: The connection to write to.
@@ -93,9 +92,9 @@ class Compress(Generic[BatchT]):
     """Compress records in another thread; jobs begin in the order of their effects.
 
     Attributes:
-        batch: Whose records they are: the name under which the driver reports the end. Only the core looks into it.
+        batch: The batch of the records. The driver names it when it reports the end, and does not look into it.
         codec: `codec.compress(records)` is the job.
-        records: What to read; to be let go of before the end is reported.
+        records: The bytes to read; the driver drops this view before it reports the end.
     """
 
     batch: BatchT
@@ -106,11 +105,11 @@ class Compress(Generic[BatchT]):
 @final
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """Do something for a login in another thread, or in a task of the loop.
+    """Do some work of a login in another thread, or in a task of the loop.
 
     Attributes:
-        ticket: The name under which the driver reports the end.
-        work: What is to be done. A thread of its own each: it may hang for ever.
+        ticket: The driver names it when it reports the end.
+        work: The work. Each gets a thread of its own, because it may hang for ever.
     """
 
     ticket: int
@@ -118,4 +117,4 @@ class Offload:
 
 
 Effect: TypeAlias = Connect | Send | Close
-"""What concerns a connection."""
+"""The effects on a connection."""

@@ -1,15 +1,15 @@
-"""How long to wait before the next attempt: exponential back-off with jitter (KIP-580).
+"""The wait before the next attempt: exponential back-off with jitter (KIP-580).
 
 Called by the Sender (retries), ClusterMetadata (refreshes) and BrokerConnections (reconnects, and the
 time-outs of connection set-up).
 
 After `n` earlier failures the wait is `initial * multiplier ** n` times a random factor between `1 - jitter`
-and `1 + jitter`. Invariants, equal to those of Java's ExponentialBackoff:
+and `1 + jitter`. The invariants are those of Java's ExponentialBackoff:
 
 1. The exponent stops growing where the term reaches `maximum`, so no number of attempts overflows.
-2. The result never exceeds `maximum`; the jitter takes from it there, and never adds.
+2. The result never exceeds `maximum`; there, the jitter only shortens the wait.
 3. `maximum <= initial` means a constant `maximum`, without jitter; an `initial` of 0 means no wait at all.
-4. Whoever asks keeps the answer: asking twice gives two different waits.
+4. Two calls return two different waits, so the caller keeps the first.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["RETRY_JITTER", "RETRY_MULTIPLIER", "ExponentialBackoff"]
 
 RETRY_MULTIPLIER: Final = 2.0
 RETRY_JITTER: Final = 0.2
-"""Java's constants, which no key sets: RETRY_BACKOFF_EXP_BASE and RETRY_BACKOFF_JITTER."""
+"""Java's constants, which no setting changes: RETRY_BACKOFF_EXP_BASE and RETRY_BACKOFF_JITTER."""
 
 
 class Random(Protocol):
-    """A source of randomness, as `random.Random` is one."""
+    """A source of randomness, such as `random.Random`."""
 
     def random(self) -> float:
-        """One of [0, 1)."""
+        """Return a number in [0, 1)."""
 
     def randrange(self, stop: int, /) -> int:
-        """One of 0 to stop - 1."""
+        """Return an integer from 0 to `stop` - 1."""
 
 
 @final
@@ -44,9 +44,9 @@ class ExponentialBackoff:
     Args:
         initial: Seconds before the first repeated attempt.
         maximum: Seconds at most.
-        multiplier: What each further attempt multiplies the wait by, above 1.
+        multiplier: The factor for the wait at each further attempt, above 1.
         jitter: The share by which a wait is randomly shorter or longer, 0 up to but not including 1.
-        random: Gives a number in `0 <= x < 1`.
+        random: Returns a number in `0 <= x < 1`.
 
     Example:
         >>> backoff = ExponentialBackoff(0.1, 1.0, random=lambda: 0.5)
@@ -81,10 +81,10 @@ class ExponentialBackoff:
         )
 
     def backoff(self, attempts: int) -> float:
-        """The seconds to wait.
+        """Return the seconds to wait.
 
         Args:
-            attempts: How many attempts failed before the one that is waited after: 0 after the first failure.
+            attempts: How many attempts failed before the last one: 0 after the first failure.
 
         Returns:
             Seconds, `0 <= x <= maximum`.

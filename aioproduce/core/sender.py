@@ -1,7 +1,7 @@
 """The producer without its event loop: facts go in, effects come out, `now` is an argument.
 
-Called by a driver, which reports what happened on the sockets and carries out the effects, and by the Producer,
-which appends records and asks for flush and close.
+Called by a driver, which reports facts of the sockets and executes the effects, and by the Producer, which appends
+records and asks for flush and close.
 
     facts:    connection_made, receive_data, connection_lost, writable, compressed, compression_failed, offloaded,
               handle_timer
@@ -9,15 +9,15 @@ which appends records and asks for flush and close.
     effects:  next_effect(now) -> Connect | Send | Close | Compress | Offload | None, and next_timer() -> instant or
               None
 
-What is asked of brokers is asked by exchanges (`core.exchanges.exchange`), of which the Sender holds a list: it
-passes facts, steps, time and the end on to them, and does not know what they are about.
+Exchanges (`core.exchanges.exchange`) send all requests to brokers. The Sender holds a list of them, passes facts,
+steps, time and the end on to them, and does not know their subjects.
 
 Invariants:
 
-1. After any fact or request, `next_effect(now)` until it gives None brings the core to rest: nothing more can
-   be done before the next fact or `next_timer()`.
-2. Everything that waits (for a topic, for memory, for a flush) is woken by what it waits for, by `abort()` and
-   by close; nothing waits on the core without a bound that the waiter keeps.
+1. After any fact or request, the driver calls `next_effect(now)` until it returns None. Then the core is at rest:
+   it can do nothing more before the next fact or `next_timer()`.
+2. Every waiter (for a topic, for memory, for a flush) is woken by the event that it waits for, by `abort()` and
+   by close. The core bounds no wait; each waiter keeps its own bound.
 3. A batch drained from the accumulator is in flight on exactly one connection until that connection's answer
    or loss.
 4. Nothing here imports a loop, a clock, a socket or a random source.
@@ -80,9 +80,9 @@ class SenderState(Enum):
 
     RUNNING = auto()
     CLOSING = auto()
-    """No more records come in; those accepted are being sent."""
+    """No more records are accepted; the accepted ones are being sent."""
     CLOSED = auto()
-    """Every future is settled; connections may still be on their way down."""
+    """Every future is settled; connections may still be closing."""
 
 
 _Event: TypeAlias = Literal["closing", "finished", "died"]
@@ -99,21 +99,21 @@ SENDER_STATES: StateTable[SenderState, _Event] = StateTable(
 
 @final
 class Sender:
-    """Owns the pool, the accumulator, the metadata and the connections, and makes them work together.
+    """The owner of the pool, the accumulator, the metadata and the connections, which makes them work together.
 
     Args:
         config: The settings.
         codec: The compression, or `None`.
-        runtime: What deliveries need of the driver.
-        random: Jitter, and the choice among equals.
-        metrics: What happens is recorded there.
+        runtime: The driver's services for deliveries.
+        random: The source of jitter, and of choices among equals.
+        metrics: The metrics to record.
         now: The current instant.
-        telemetry: What the cluster is pushed, if it asks for metrics; `None` where it shall not be.
-        audit: Makes the marks of an audited producer, and the clock that they tell; `None` for one that is not.
-        marks: The same with the audit of another Sender, whose marks this one publishes: a transactional one
-            cannot, as its records are aborted with its transactions.
+        telemetry: The source of metrics to push if the cluster asks for them; `None` pushes none.
+        audit: The source of an audited producer's marks, and their wall clock; `None` without audit.
+        marks: The same, and the audit of another Sender, whose marks this one publishes. A transactional Sender
+            cannot publish its own, as they would be aborted with its transactions.
         security: How connections are encrypted, and how they log in; `None`: neither.
-        wall: The wall clock in seconds since the epoch, by which credentials expire; needed where there are some.
+        wall: The wall clock in seconds since the epoch, for the expiry of credentials; needed if there are any.
     """
 
     __slots__ = (
@@ -208,9 +208,9 @@ class Sender:
     def _in_order(
         self, config: ProducerConfig, retry: ExponentialBackoff, marks: Exchange | None
     ) -> list[Exchange]:
-        """In the order of steps, and of the end.
+        """Return the exchanges in the order of their steps and of their end.
 
-        The last mark comes when all records are settled, the last push to the cluster after it.
+        The last mark follows when all records are settled, and the last telemetry push follows the mark.
         """
         exchanges: list[Exchange] = [self.metadata_requests]
         if self.transactions is not None:
@@ -285,11 +285,11 @@ class Sender:
             most=config.max_request_size,
         )
 
-    # -- what the Producer asks ---
+    # -- requests of the Producer ---
 
     @property
     def has_work(self) -> bool:
-        """Whether `next_effect()` has something to look at: the driver shall be woken."""
+        """Whether `next_effect()` has work: then the driver must be woken."""
         return (
             self._has_work
             or self.accumulator.readiness.has_news
@@ -302,7 +302,7 @@ class Sender:
 
     @property
     def is_closed(self) -> bool:
-        """Whether everything is settled, every connection is gone, and no thread reads a batch."""
+        """Whether everything is settled, every connection has ended, and no thread reads a batch."""
         return (
             self._state is SenderState.CLOSED
             and len(self.connections) == 0
@@ -316,20 +316,20 @@ class Sender:
 
     @property
     def settled(self) -> deque[BatchResult]:
-        """Results whose delivery callbacks the driver shall run, in order."""
+        """Results whose delivery callbacks the driver must run, in order."""
         return self._completion.settled
 
     def memory_exhausted(self, now: float) -> None:
-        """Someone waits for memory: what lingers goes."""
+        """Send lingering batches: a `send()` waits for memory."""
         self.accumulator.readiness.memory_exhausted(now)
 
     def begin_flush(self, notify: Callable[[], None], now: float) -> None:
-        """Send all that is accepted without lingering; `notify` is called when it is settled."""
+        """Send all accepted records without lingering; `notify` is called when they are settled."""
         self._flushes.append((self.accumulator.begin_flush(now), notify))
         self._check_flushes()
 
     def begin_close(self, now: float) -> None:
-        """Take no more records; send what is there, then close the connections."""
+        """Accept no more records; send the accepted ones, then close the connections."""
         if self._state is not SenderState.RUNNING:
             return
         self._move("closing")
@@ -338,11 +338,11 @@ class Sender:
         self._has_work = True
 
     def abort(self, now: float, make_error: Callable[[ProducerBatch], DeliveryError] | None = None) -> None:
-        """Fail what is not settled, now, and drop the connections.
+        """Fail all records that are not settled, now, and drop the connections.
 
         Args:
             now: The current instant.
-            make_error: Why, for each batch; a `ForcedCloseError` by default.
+            make_error: Returns the error of each batch; a `ForcedCloseError` by default.
         """
         self.begin_close(now)
         if self._state is SenderState.CLOSING:
@@ -353,11 +353,11 @@ class Sender:
         self._check_flushes()
 
     def die(self, cause: BaseException, why: str, now: float) -> None:
-        """The task that drove this core ended, by a bug or with its loop: settle all, and trust no state.
+        """Settle all, and trust no state: the task that drove this core ended, by a bug or with its loop.
 
         Args:
-            cause: What ended it.
-            why: The same in words, for the errors of the records.
+            cause: The error that ended it.
+            why: The cause in words, for the errors of the records.
             now: The current instant.
         """
         self._move("died")
@@ -372,12 +372,12 @@ class Sender:
     # -- facts ---
 
     def connection_made(self, connection_id: int, now: float) -> None:
-        """The transport is there."""
+        """Handle an opened transport."""
         self.connections.connection_made(connection_id, now)
         self._has_work = True
 
     def receive_data(self, connection_id: int, data: bytes, now: float) -> None:
-        """Bytes came from a broker."""
+        """Handle bytes from a broker."""
         answers = self.connections.receive_data(connection_id, data, now)
         is_routine = bool(answers)
         for completed in answers:
@@ -392,7 +392,7 @@ class Sender:
             self._has_work = True
 
     def connection_lost(self, connection_id: int, error: BaseException | None, now: float) -> None:
-        """A transport is gone, or an attempt to open one failed."""
+        """Handle a lost transport, or a failed attempt to open one."""
         lost = self.connections.connection_lost(connection_id, error, now)
         if lost is None:
             return
@@ -413,7 +413,7 @@ class Sender:
             self._bounded_log.warning(("lost", node_id), now, "%s", lost.reason)
 
     def writable(self, connection_id: int, now: float) -> None:
-        """A transport holds none of our bytes any more."""
+        """Handle that a transport holds none of the core's bytes any more."""
         requests = self.connections.writable(connection_id, now)
         for request in requests:
             if request.asker is not None:
@@ -423,22 +423,22 @@ class Sender:
 
     @property
     def _awaits_room(self) -> bool:
-        """Whether more room on a connection is of use: if not, acknowledgements leave nothing to be looked at."""
+        """Whether room on a connection is useful: if not, acknowledgements need no step."""
         if self._state is not SenderState.RUNNING:
             return True
-        # Not any(): it is asked with each answer, and a generator costs more than the looks.
+        # Not any(): this runs for each answer, and a generator costs more than this loop.
         for exchange in self._exchanges:  # noqa: SIM110
             if exchange.awaits_connection:
                 return True
         return False
 
     def compressed(self, batch: ProducerBatch, records: bytes, now: float) -> None:
-        """What a `Compress` effect asked for; no thread reads the batch's own bytes any more."""
+        """Accept the result of a `Compress` effect; no thread reads the batch's own bytes any more."""
         self.accumulator.compressed(batch, records, now)
         self._has_work = True
 
     def compression_failed(self, batch: ProducerBatch, error: BaseException, now: float) -> None:
-        """What a `Compress` effect asked for cannot be done, and no thread reads the batch any more."""
+        """Handle the failure of a `Compress` effect; no thread reads the batch any more."""
         if not batch.is_settled and self._compression is not None:
             self._completion.compression_failed(batch, self._compression.codec.name, error, now)
             self._check_flushes()
@@ -446,7 +446,7 @@ class Sender:
         self._has_work = True
 
     def offloaded(self, ticket: int, outcome: object, now: float) -> None:
-        """What an `Offload` effect asked for has ended, with a result or an exception."""
+        """Accept the result or the exception of an `Offload` effect."""
         self.connections.offloaded(ticket, outcome, now)
         self._has_work = True
 
@@ -464,9 +464,9 @@ class Sender:
     # -- effects ---
 
     def next_timer(self) -> float | None:
-        """The next instant at which `handle_timer()` has something to do."""
+        """Return the next instant at which `handle_timer()` has work."""
         if self._state is SenderState.CLOSED:
-            return None  # the sockets alone are waited for
+            return None  # the core waits only for the sockets
         first = inf
         for at in (self.accumulator.next_timer(), self.connections.next_timer()):
             if at is not None and at < first:
@@ -477,12 +477,12 @@ class Sender:
         return None if first == inf else first
 
     def next_effect(self, now: float) -> Effect | Offload | Compress[ProducerBatch] | None:
-        """What the driver shall do next; None when the core is at rest."""
+        """Return the driver's next effect; None when the core is at rest."""
         effects, compression = self.connections.effects, self._compression
         offloads = self.connections.offloads.effects
         while True:
             if compression is not None and compression.effects:
-                # First of all: it goes on elsewhere while this thread sends.
+                # Before all others: another thread works on it while this one sends.
                 return compression.effects.popleft()
             if effects:
                 return effects.popleft()
@@ -495,7 +495,7 @@ class Sender:
     def _advance(self, now: float) -> None:
         self._has_work = False
         if self._state is SenderState.CLOSED:
-            # Nobody asks any more.
+            # No exchange sends any more.
             self.accumulator.readiness.has_news = self.metadata_requests.has_news = False
             if self.transactions is not None:
                 self.transactions.has_news = False
@@ -525,7 +525,7 @@ class Sender:
         self._state = SENDER_STATES.after(self._state, event)
 
     def connection_errors(self) -> dict[str, str]:
-        """Address -> what went wrong there last, for every broker that is known and cannot be reached."""
+        """Return the address and the last error of every known broker that cannot be reached."""
         errors: dict[str, str] = {}
         for broker in self.metadata.brokers:
             error = self.connections.last_error(broker.node_id)

@@ -1,13 +1,12 @@
-"""State machines as tables: what happens leads from state to state, and nothing else does.
+"""State machines as tables of states and events.
 
-Used by whatever has a state: a connection, a batch, the producer, telemetry. The table is the machine: a caller
-says what happened, and the table says what that makes of the state. `diagram()` draws the same table, for the page
-`docs/reference/states.md`.
+Used by everything that has a state: a connection, a batch, the producer, telemetry. A caller reports an event, and
+the table gives the next state. `diagram()` draws the same table for the page `docs/reference/states.md`.
 
 Invariants:
 
-1. An event that a state does not expect changes nothing and raises: whoever calls has a bug, and goes no further.
-2. The first state of a table is where every machine begins. A state without events is an end.
+1. An event that a state does not expect changes nothing and raises: the caller has a bug, and must not go on.
+2. Every machine begins in the first state of its table. A state without events is final.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ class StateTable(Generic[StateT, EventT]):
     """The states of one kind of machine, and the events that lead from one to another.
 
     Args:
-        subject: What has these states, for errors and for the diagram.
-        moves: By state, by event: the state that follows.
+        subject: The thing that has these states, for errors and for the diagram.
+        moves: By state, by event: the next state.
 
     Attributes:
-        subject: Likewise.
-        moves: Likewise.
+        subject: As above.
+        moves: As above.
 
     Example:
         >>> from enum import Enum
@@ -53,19 +52,19 @@ class StateTable(Generic[StateT, EventT]):
 
     @property
     def start(self) -> StateT:
-        """Where every machine begins."""
+        """The first state of every machine."""
         return next(iter(self.moves))
 
     def after(self, state: StateT, event: EventT, who: object = None) -> StateT:
-        """The state that follows.
+        """Return the next state.
 
         Args:
-            state: Where the machine is.
-            event: What happened to it.
-            who: Which machine it is, for the error.
+            state: The machine's present state.
+            event: The event.
+            who: The machine, for the error.
 
         Raises:
-            RuntimeError: The state does not expect the event. It is a bug of the caller's.
+            RuntimeError: if the state does not expect the event. It is a bug of the caller.
         """
         try:
             return self.moves[state][event]
@@ -73,12 +72,12 @@ class StateTable(Generic[StateT, EventT]):
             self.refuse(state, event, who)
 
     def refuse(self, state: StateT, event: EventT, who: object = None) -> NoReturn:
-        """Raise what `after()` raises of an event that the state does not expect."""
+        """Raise the error of an event that the state does not expect."""
         subject = self.subject if who is None else f"{self.subject} ({who})"
         raise RuntimeError(f"{subject} is {name_of(state)}: {event!r} cannot happen to it now") from None
 
     def diagram(self) -> str:
-        """The table as a state diagram in Mermaid's language, which GitHub and many editors draw."""
+        """Return the table as a state diagram in Mermaid's language, which GitHub and many editors draw."""
         lines = ["stateDiagram-v2", f"    [*] --> {self.start.name}"]
         for state, events in self.moves.items():
             by_target: dict[StateT, list[str]] = {}
@@ -94,5 +93,5 @@ class StateTable(Generic[StateT, EventT]):
 
 
 def name_of(state: Enum) -> str:
-    """A state in words: `TERMINATING_PUSH_NEEDED` is "terminating push needed"."""
+    """Return a state in words: `TERMINATING_PUSH_NEEDED` is "terminating push needed"."""
     return state.name.lower().replace("_", " ")

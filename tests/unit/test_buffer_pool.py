@@ -557,9 +557,9 @@ def test_without_a_poolable_size_nothing_is_kept() -> None:
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_request_for_nothing_is_refused(size: int) -> None:
     pool = BufferPool(10, 1)
-    with pytest.raises(ValueError, match="At least 1 byte"):
+    with pytest.raises(ValueError, match="at least 1 byte"):
         pool.try_allocate(size)
-    with pytest.raises(ValueError, match="At least 1 byte"):
+    with pytest.raises(ValueError, match="at least 1 byte"):
         pool.enqueue(size, pytest.fail)
 
 

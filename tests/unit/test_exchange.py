@@ -55,9 +55,9 @@ def test_one_that_needs_nothing() -> None:
     assert exchange.timer_at == inf
     # It asks nothing: an answer cannot be its.
     nothing: Any = None
-    with pytest.raises(NotImplementedError, match="Exchange asks nothing by itself"):
+    with pytest.raises(NotImplementedError, match="Exchange sends no requests itself"):
         exchange.answered(nothing, 1.0)
-    with pytest.raises(NotImplementedError, match="Exchange asks nothing by itself"):
+    with pytest.raises(NotImplementedError, match="Exchange sends no requests itself"):
         exchange.lost(nothing, 1.0)
 
 

@@ -1,1 +1,1 @@
-"""Records in batches: memory, queues, sequences, where keyless records go. Knows the cluster, not the requests."""
+"""Batches of records: memory, queues, sequences, and partition choice. Knows the cluster, but no request."""

@@ -1,20 +1,20 @@
-"""Which batches are compressed where, and when: in the Sender's own step, or by another thread.
+"""Where and when batches are compressed: in the Sender's own step, or in another thread.
 
-Owned by the RecordAccumulator, which asks when a partition's queue changes (`look_ahead()`), before it sends a
-batch (`prepare()`), and when a thread is done (`finished()`). It decides; the work of others it asks for by
-`Compress` effects, which the Sender hands to the driver.
+Owned by the RecordAccumulator, which calls it when a partition's queue changes (`look_ahead()`), before it sends a
+batch (`prepare()`), and when a thread is done (`finished()`). It requests work of other threads by `Compress`
+effects, which the Sender passes to the driver.
 
-A batch goes to another thread if its compression would take longer than handing it over (`HAND_OVER`), or if
-the Sender's step has spent its share (`STEP_SHARE`) on others. What goes there goes early: a full batch as
-soon as it is among the first of its queue, one that lingered when its time has come, so that compression and
-network work at the same time. Small ones wait for their request, and fill up meanwhile.
+A batch goes to another thread if its compression would take longer than the hand-over (`HAND_OVER`), or if
+the Sender's step has spent its share (`STEP_SHARE`) on other batches. It goes there early: a full batch as
+soon as it is among the first of its queue, a lingering batch when its linger is over. So compression and
+network work at the same time. Small batches wait for their request, and fill up meanwhile.
 
 Invariants:
 
 1. A batch is closed for appends before a thread sees it, and COMPRESSING while one does.
-2. One step, that is one `now`, compresses `STEP_SHARE` seconds by itself at most, by the codec's own estimate.
-3. No more is given away than keeps two threads busy until the loop comes round again: `WINDOW` seconds of work,
-   or two batches. So what is given up while it waits here costs nothing, and the end of a producer waits for two
+2. One step, that is one `now`, compresses for `STEP_SHARE` seconds at most, by the codec's own estimate.
+3. Other threads get only as much as keeps two of them busy until the loop's next turn: `WINDOW` seconds of work,
+   or two batches. So a batch that fails while it waits here costs nothing, and the end of a producer waits for two
    batches at most.
 4. Partitions take turns; within one its batches are compressed in their order.
 5. At most `AHEAD` batches of a partition are compressed and not yet sent: the copies are extra memory.
@@ -38,24 +38,24 @@ HAND_OVER: Final = 50e-6
 """Seconds that a hand-over and its report cost a busy loop; docs/explanation/measurements.md has the figures."""
 STEP_SHARE: Final = 500e-6
 WINDOW: Final = 10e-3
-"""Several turns of a loop that a busy sender yields to each millisecond, for two threads."""
+"""Several turns of the loop, to which a busy sender yields each millisecond; for two threads."""
 AHEAD: Final = 5
-"""As many as can be in flight of one partition."""
+"""As many batches as one partition can have in flight."""
 THREADS: Final = 2
 """How many threads a driver runs."""
 
 
 @final
 class BatchCompression:
-    """Chooses between here and elsewhere.
+    """The choice between compression in the step and in another thread.
 
     Args:
         codec: The compression.
 
     Attributes:
-        codec: Likewise.
-        effects: Jobs for other threads; drained from the left by the Sender.
-        failures: Batches whose compression failed in the step itself, and why; drained by the Sender.
+        codec: As above.
+        effects: Jobs for other threads; the Sender drains them from the left.
+        failures: Batches whose compression failed in the step itself, with the errors; the Sender drains them.
     """
 
     __slots__ = (
@@ -83,23 +83,23 @@ class BatchCompression:
 
     @property
     def in_progress(self) -> int:
-        """How many batches other threads have, or will be given by the effects."""
+        """How many batches other threads have, or get by the pending effects."""
         return len(self._in_progress)
 
     def awaits(self, batch: ProducerBatch) -> bool:
-        """Whether another thread is to compress this batch before it can be sent."""
+        """Return whether another thread must compress this batch before it can be sent."""
         return batch.state is BatchState.COMPRESSING or (not batch.is_compressed and self._is_long(batch))
 
     def look_ahead(self, queue: PartitionQueue, *, is_ready: bool) -> None:
-        """A queue changed: give away what should not wait for its request.
+        """Pass batches of a changed queue to other threads, if they should not wait for their request.
 
         Args:
-            queue: With at least one batch.
+            queue: A queue with at least one batch.
             is_ready: Whether its first batch would be sent now, if it were compressed.
         """
         head = queue.batches[0]
-        # Only the first of a queue is closed by its age. To close those behind it, too, would leave leased buffers
-        # half empty while a broker is slow.
+        # Only the first batch of a queue is closed by its age. If those behind it were, too, leased buffers would
+        # stay half empty while a broker is slow.
         if is_ready and head.is_open and self._is_long(head):
             queue.close_open()
         if not self._is_stopped and self._next_of(queue, is_head_wanted=False) is not None:
@@ -107,10 +107,11 @@ class BatchCompression:
             self._give_away()
 
     def prepare(self, queue: PartitionQueue, now: float) -> bool:
-        """The first batch of a queue is to be sent now: have it compressed.
+        """Compress the first batch of a queue, which is to be sent now, or let another thread do it.
 
         Returns:
-            Whether it is. Otherwise it will be, and `finished()` is what makes it sendable; or it failed.
+            Whether it is compressed. If not, another thread will compress it and `finished()` makes it sendable, or
+            its compression failed.
         """
         batch = queue.batches[0]
         if batch.is_compressed:
@@ -125,7 +126,7 @@ class BatchCompression:
             try:
                 batch.compress(self.codec)
             except Exception as error:
-                # It fails alone, and leaves no gap: sequences are given when a batch is sent.
+                # It fails alone, and leaves no gap: a batch gets its sequence when it is sent.
                 self.failures.append((batch, error))
                 return False
             return True
@@ -135,12 +136,12 @@ class BatchCompression:
         return False
 
     def finished(self, batch: ProducerBatch) -> None:
-        """Another thread is done with a batch."""
+        """Note that another thread is done with a batch."""
         self._backlog -= self._in_progress.pop(batch)
         self._give_away()
 
     def stop(self) -> None:
-        """Give nothing away any more: all is about to be given up. What no thread has seen yet is taken back."""
+        """Start no more jobs, since all batches are about to fail, and cancel those that no thread has yet."""
         self._is_stopped = True
         self._waiting.clear()
         while self.effects:
@@ -167,7 +168,7 @@ class BatchCompression:
             self._waiting.move_to_end(queue)
 
     def _next_of(self, queue: PartitionQueue, *, is_head_wanted: bool) -> ProducerBatch | None:
-        """The first batch of a queue that another thread should compress; the head, if wanted, in any case."""
+        """Return the first batch of a queue that another thread should compress; a wanted head always counts."""
         for batch in islice(queue.batches, AHEAD):
             if batch.is_open:
                 return None

@@ -1,28 +1,28 @@
-"""The bound on memory: every byte that an accepted record may occupy is leased from one BufferPool.
+"""The bound on memory: one BufferPool leases every byte that an accepted record may occupy.
 
 Called by the RecordAccumulator when it opens a batch, by the Sender when a batch's memory is free again, and
-by the driver for a `send()` that has to wait. It never waits itself: a caller who cannot be served at once
-joins a queue with a `notify` callable, and how to sleep until that is called is the driver's business.
+by the driver for a `send()` that has to wait. The pool itself never waits: a caller that cannot be served at once
+joins a queue with a `notify` callable. The driver decides how to sleep until the pool calls it.
 
-Prior art is Java's BufferPool, which hands a waiting thread its share when that thread next runs. Here memory
-is assigned to the longest waiter at the moment it comes free, so that a waiter which is slow to wake, or
-which never wakes because it was cancelled, can neither lose its turn nor hold up the accounting.
+Java's BufferPool gives a waiting thread its memory when that thread next runs. This pool assigns memory
+to the longest waiter as soon as the memory is free. So a waiter that wakes late cannot lose its turn, and one
+that never wakes because it was cancelled cannot block the accounting.
 
 Invariants:
 
 1. `available + reserved + outstanding == total`, always; each of them is at least 0.
-2. First come, first served: memory that comes free goes to the longest waiter until it has enough, also when
-   a smaller request behind it could be served first. Only the first in the queue gathers.
-3. While somebody waits nothing is available; a newcomer is never served ahead of one who waits, nor of one
-   whose memory was granted and who has not claimed it yet (his record was sent first).
-4. A lease is given back exactly once. After that it refers to no pool memory: its buffer may be another's.
-5. A waiter leaves no trace: claimed, abandoned or closed, in whatever state that found it, all that it had
-   gathered goes to the next, exactly once.
-6. `notify` is called at most once per waiter, and exactly once unless the waiter is abandoned first. One that
-   raises costs only its own waiter its turn; the error goes on to whoever's call woke it.
-7. After `write_off()` nothing is out, whatever its holders still do.
-8. Each call costs O(1), plus O(1) per waiter it grants and per pooled buffer it breaks up, each of which was
-   paid for by one earlier call. Nothing scans the queue but `close()`.
+2. First come, first served: free memory goes to the longest waiter until it has enough, even if a smaller
+   request behind it could be served first. Only the first in the queue gathers.
+3. While a request waits, nothing is available. A new request is never served before a waiter, nor before a
+   waiter that has not claimed its granted memory yet (its record was sent first).
+4. A lease is released exactly once. After that it refers to no pool memory: its buffer may have a new holder.
+5. A waiter leaves no trace: when it is abandoned or closed, in whatever state, all that it had gathered goes to
+   the next, exactly once. When it claims, all of it becomes the lease.
+6. `notify` is called at most once per waiter, and exactly once unless the waiter is abandoned first. If it
+   raises, only its own waiter loses its turn; the error goes to the caller whose call woke it.
+7. After `write_off()` nothing is outstanding, whatever the holders of leases still do.
+8. Each call costs O(1), plus O(1) per waiter that it grants and per pooled buffer that it breaks up; one earlier
+   call paid for each of these. Only `close()` scans the queue.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ __all__ = ["BufferLease", "BufferPool", "BufferWaiter", "WaiterState"]
 
 
 class WaiterState(Enum):
-    """What became of one request that could not be served at once."""
+    """The state of one request that could not be served at once."""
 
     WAITING = auto()
-    """In the queue; may have gathered a part of what it needs."""
+    """It is in the queue, and may have gathered a part of what it needs."""
     GRANTED = auto()
-    """All its bytes are set aside for it; it has yet to claim them."""
+    """All its bytes are reserved for it; it has not claimed them yet."""
     CLAIMED = auto()
     """It has its lease, or its allocation failed. Final."""
     ABANDONED = auto()
@@ -82,9 +82,9 @@ class BufferLease:
     """Memory that belongs to its holder until `release()`.
 
     Attributes:
-        buffer: The memory, `size` bytes whose contents are undefined (pooled buffers are not wiped). Empty
+        buffer: The memory, `size` bytes with undefined contents (pooled buffers are not wiped). Empty
             after `release()`, so that late writes through the lease cannot reach the next holder.
-        size: Bytes charged to the pool, whatever becomes of the buffer's length.
+        size: Bytes charged to the pool, even if the holder resizes the buffer.
     """
 
     __slots__ = ("_pool", "buffer", "size")
@@ -96,14 +96,14 @@ class BufferLease:
 
     @property
     def is_released(self) -> bool:
-        """Whether the memory was given back."""
+        """Whether the memory was released."""
         return self._pool is None
 
     def release(self) -> None:
-        """Gives the memory back and serves those who wait for it.
+        """Return the memory to the pool and serve the requests that wait for it.
 
         Raises:
-            RuntimeError: It was given back before: two owners believed that it was theirs.
+            RuntimeError: if it was released before: two owners held the same lease.
         """
         pool = self._pool
         if pool is None:
@@ -116,12 +116,12 @@ class BufferLease:
 
 @final
 class BufferWaiter:
-    """One place in the queue, to be claimed when granted or to be abandoned.
+    """One place in the queue. Its owner claims it once it is granted, or abandons it.
 
     Attributes:
-        size: Bytes asked for.
-        state: Where it stands.
-        gathered: Bytes set aside for it so far; all of `size` once granted, 0 once it is over.
+        size: Bytes requested.
+        state: See `WaiterState`.
+        gathered: Bytes reserved for it so far; all of `size` once granted, 0 in a final state.
     """
 
     __slots__ = ("_buffer", "_notify", "gathered", "size", "state")
@@ -130,12 +130,12 @@ class BufferWaiter:
         self.size: int = size
         self.state: WaiterState = WaiterState.WAITING
         self.gathered: int = 0
-        self._buffer: bytearray | None = None  # a pooled buffer set aside whole; then gathered == size
+        self._buffer: bytearray | None = None  # a whole pooled buffer; then gathered == size
         self._notify: Callable[[], None] | None = notify
 
     @property
     def is_granted(self) -> bool:
-        """Whether `claim()` would hand out a lease."""
+        """Whether `claim()` would return a lease."""
         return self.state is WaiterState.GRANTED
 
     @property
@@ -149,9 +149,10 @@ class BufferWaiter:
 
 @final
 class OwnMemory:
-    """A lease of memory that is nobody else's.
+    """A lease of memory outside the pool.
 
-    Marks of an audited producer lie in it: at close the pool is shut already, and a full pool must not delay them.
+    Marks of an audited producer use it: the last one is sent after the pool is closed, and a full pool must not
+    delay any.
     """
 
     __slots__ = ("buffer",)
@@ -160,19 +161,19 @@ class OwnMemory:
         self.buffer: bytearray = bytearray(size)
 
     def release(self) -> None:
-        """Give it back."""
+        """Free the memory."""
         self.buffer = bytearray()
 
 
 @final
 class BufferPool:
-    """Hands out at most `total` bytes, fairly, and reuses buffers of the usual size.
+    """A pool that leases at most `total` bytes, fairly, and reuses buffers of the usual size.
 
     Args:
-        total: Bytes that may be out at once (`buffer.memory`).
-        poolable_size: The size whose buffers are kept for reuse (`batch.size`); others are made and dropped.
+        total: Bytes that may be leased at once (`buffer.memory`).
+        poolable_size: The size of buffers that are kept for reuse (`batch.size`); others are made and dropped.
             0 keeps none.
-        allocate: Makes a buffer of so many bytes; tests let it fail.
+        allocate: Makes a buffer of a given size in bytes; tests let it fail.
 
     Example:
         >>> pool = BufferPool(1024, 256)
@@ -207,10 +208,10 @@ class BufferPool:
         self.poolable_size: Final = poolable_size
         self._allocate = allocate
         self._unallocated = total
-        # Last in, first out: the buffer that was used last is the likeliest to be in the processor's cache.
+        # Last in, first out: the buffer that was used last is the most likely to be in the processor's cache.
         self._free: list[bytearray] = []
         self._reserved = 0
-        # OrderedDict and not dict: to find the first of a dict whose front was deleted scans what is gone.
+        # Not a dict: finding the first entry of a dict scans all entries that were deleted before it.
         self._waiters: OrderedDict[BufferWaiter, None] = OrderedDict()
         self._granted: set[BufferWaiter] = set()
         self._is_closed = False
@@ -219,7 +220,7 @@ class BufferPool:
 
     @property
     def available(self) -> int:
-        """Bytes that nobody holds: never allocated, or kept for reuse."""
+        """Bytes that are free: never allocated, or kept for reuse."""
         return self._unallocated + len(self._free) * self.poolable_size
 
     @property
@@ -229,22 +230,22 @@ class BufferPool:
 
     @property
     def reserved(self) -> int:
-        """Bytes set aside for waiters: gathered in part, or granted and not claimed yet."""
+        """Bytes reserved for waiters: gathered in part, or granted and not claimed yet."""
         return self._reserved
 
     @property
     def outstanding(self) -> int:
-        """Bytes that are leased out."""
+        """Bytes that are leased."""
         return self.total - self.available - self._reserved
 
     @property
     def waiting(self) -> int:
-        """How many wait; one whose memory was granted does not."""
+        """How many requests wait; a granted one does not."""
         return len(self._waiters)
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether someone waits: what makes every open batch ready to be sent."""
+        """Whether a request waits: then every open batch is ready to be sent."""
         return bool(self._waiters)
 
     @property
@@ -253,18 +254,18 @@ class BufferPool:
         return self._is_closed
 
     def try_allocate(self, size: int) -> BufferLease | None:
-        """Leases memory if that is possible without waiting and without overtaking anyone.
+        """Lease memory if that is possible without waiting and without overtaking a waiter.
 
         Args:
             size: Bytes wanted, at least 1.
 
         Returns:
-            The lease, or `None`: `enqueue()` then.
+            The lease, or `None`: then call `enqueue()`.
 
         Raises:
-            RecordTooLargeError: More than the whole pool; waiting would not help.
-            ProducerClosedError: The pool is closed.
-            MemoryError: The machine has no memory; nothing stays charged.
+            RecordTooLargeError: if `size` exceeds the whole pool; waiting would not help.
+            ProducerClosedError: if the pool is closed.
+            MemoryError: if the machine has no memory; nothing stays charged.
         """
         if self._is_closed or not 0 < size <= self.total:
             self._refuse(size)
@@ -280,19 +281,19 @@ class BufferPool:
         return self._make_lease(size)
 
     def enqueue(self, size: int, notify: Callable[[], None]) -> BufferWaiter:
-        """Joins the queue behind all who wait already.
+        """Join the queue behind all waiters.
 
         Args:
             size: Bytes wanted, at least 1.
-            notify: Called when the memory was granted or the pool closed, maybe before this returns. It shall
-                only wake whoever waits; he looks at `is_granted` and claims.
+            notify: Called when the memory was granted or the pool closed, maybe before this returns. It must
+                only wake the waiting caller, which then checks `is_granted` and claims.
 
         Returns:
             The place in the queue; end it with `claim()` or `abandon()`.
 
         Raises:
-            RecordTooLargeError: More than the whole pool.
-            ProducerClosedError: The pool is closed.
+            RecordTooLargeError: if `size` exceeds the whole pool.
+            ProducerClosedError: if the pool is closed.
         """
         if self._is_closed or not 0 < size <= self.total:
             self._refuse(size)
@@ -302,12 +303,12 @@ class BufferPool:
         return waiter
 
     def claim(self, waiter: BufferWaiter) -> BufferLease:
-        """Turns what was granted into a lease.
+        """Turn the granted memory into a lease.
 
         Raises:
-            ProducerClosedError: The pool was closed; nothing is held.
-            MemoryError: The machine has no memory; the bytes went to the next waiter.
-            RuntimeError: Nothing was granted, or the waiter was claimed or abandoned before.
+            ProducerClosedError: if the pool was closed; nothing is held.
+            MemoryError: if the machine has no memory; the bytes went to the next waiter.
+            RuntimeError: if nothing was granted, or the waiter was claimed or abandoned before.
         """
         if waiter.state is WaiterState.CLOSED:
             raise self._closed_error()
@@ -323,10 +324,10 @@ class BufferPool:
         return self._make_lease(size)
 
     def abandon(self, waiter: BufferWaiter) -> None:
-        """Gives up a place in the queue after a time-out or a cancellation, in whatever state it is.
+        """Give up a place in the queue after a time-out or a cancellation, in whatever state it is.
 
-        What it had gathered or been granted goes to the next. Without effect when it is over already, so that
-        it can stand in a `finally` around `claim()`: a lease that was claimed stays with its holder.
+        The memory that it had gathered or been granted goes to the next waiter. A waiter in a final state does not
+        change, so this can stand in a `finally` around `claim()`: a claimed lease stays with its holder.
         """
         if waiter.state is WaiterState.WAITING:
             del self._waiters[waiter]
@@ -340,10 +341,10 @@ class BufferPool:
         self._serve()
 
     def close(self) -> None:
-        """Refuses all requests from now on and wakes everyone who waits. Leases can still be released.
+        """Refuse all requests from now on, and wake all waiters. Leases can still be released.
 
         Raises:
-            BaseException: What `notify` raised, after everybody was woken.
+            BaseException: if `notify` raised it; all waiters were woken first.
         """
         if self._is_closed:
             return
@@ -359,10 +360,10 @@ class BufferPool:
         _raise_all([error for waiter in woken if (error := _notify(waiter)) is not None])
 
     def write_off(self) -> None:
-        """Close, and expect nothing back: those who hold the leases died, and what they held goes with them.
+        """Close, and expect no lease to be released: the holders died, and their memory is dropped with them.
 
         Raises:
-            BaseException: As `close()`.
+            BaseException: as `close()`.
         """
         self._is_written_off = True
         try:
@@ -371,10 +372,10 @@ class BufferPool:
             self._unallocated = self.total
 
     def _take_back(self, buffer: bytearray, size: int) -> None:
-        """Ends a lease. Called by `BufferLease.release()` only, once per lease."""
+        """End a lease. Only `BufferLease.release()` calls this, once per lease."""
         if self._is_written_off:
             return
-        # A holder may have resized its buffer; what is charged is the lease's size all the same.
+        # A holder may have resized its buffer; the lease's size is charged all the same.
         if size == self.poolable_size == len(buffer) and not self._is_closed:
             self._free.append(buffer)
         else:
@@ -383,9 +384,9 @@ class BufferPool:
             self._serve()
 
     def _serve(self) -> None:
-        """Grants what there is to the longest waiters, in order, and wakes those who have all they need."""
+        """Grant free memory to the longest waiters, in order, and wake those that have all they need."""
         if self._is_serving:
-            return  # called from a notify: the loop below, further up the stack, goes on with what changed
+            return  # called from a notify: the loop below, further up the stack, handles the change
         self._is_serving = True
         errors: list[BaseException] = []
         try:
@@ -400,7 +401,7 @@ class BufferPool:
                 if error is not None:
                     errors.append(error)
                     if waiter in self._granted:
-                        # Nobody may ever come for it; had its owner been woken, he would see it abandoned.
+                        # Its owner may never claim it. An owner that was woken all the same sees it abandoned.
                         self._granted.remove(waiter)
                         waiter._move("abandoned")
                         self._refund(waiter)
@@ -409,10 +410,10 @@ class BufferPool:
         _raise_all(errors)
 
     def _gather(self, waiter: BufferWaiter) -> bool:
-        """Sets aside all that is available for the waiter, up to its size; tells whether that is enough."""
+        """Reserve all that is available for the waiter, up to its size; return whether that is enough."""
         if waiter.size == self.poolable_size and self._free:
             buffer = self._free.pop()
-            self._refund(waiter)  # the part it had, if any: a whole buffer is better than a new one
+            self._refund(waiter)  # the part that it had, if any: a pooled buffer is better than a new one
             waiter._buffer = buffer
             got = waiter.size
         else:
@@ -425,7 +426,7 @@ class BufferPool:
         return waiter.gathered == waiter.size
 
     def _refund(self, waiter: BufferWaiter) -> None:
-        """Takes back all that was set aside for a waiter."""
+        """Free all that was reserved for a waiter."""
         self._reserved -= waiter.gathered
         if waiter._buffer is not None:
             self._free.append(waiter._buffer)
@@ -435,14 +436,14 @@ class BufferPool:
         waiter.gathered = 0
 
     def _free_up(self, size: int) -> None:
-        """Breaks up pooled buffers until `size` bytes are unallocated, or none is left."""
+        """Break up pooled buffers until `size` bytes are unallocated, or no buffer is left."""
         free = self._free
         while free and self._unallocated < size:
             free.pop()
             self._unallocated += self.poolable_size
 
     def _make_lease(self, size: int) -> BufferLease:
-        """Makes the buffer for bytes that were deducted already; gives them to the next if that fails."""
+        """Make the buffer for bytes that were deducted already; if that fails, the next waiter gets the bytes."""
         try:
             buffer = self._allocate(size)
         except BaseException:
@@ -455,7 +456,7 @@ class BufferPool:
         if self._is_closed:
             raise self._closed_error()
         if size <= 0:
-            raise ValueError(f"At least 1 byte must be asked for, not {size}")
+            raise ValueError(f"The size must be at least 1 byte, not {size}")
         raise RecordTooLargeError(
             f"the record needs {size} bytes, more than buffer.memory={self.total}: raise buffer.memory, or send a "
             "smaller record",
@@ -472,7 +473,7 @@ class BufferPool:
 
 
 def _notify(waiter: BufferWaiter) -> BaseException | None:
-    """Calls the waiter's `notify`, the one time; returns what it raised."""
+    """Call the waiter's `notify`, once; return what it raised."""
     notify = waiter._notify
     waiter._notify = None
     if notify is None:
@@ -485,7 +486,7 @@ def _notify(waiter: BufferWaiter) -> BaseException | None:
 
 
 def _raise_all(errors: list[BaseException]) -> None:
-    """Raises what was collected while the work went on."""
+    """Raise the errors that were collected while the work went on."""
     if len(errors) == 1:
         raise errors[0]
     if errors:

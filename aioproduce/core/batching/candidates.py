@@ -1,16 +1,17 @@
-"""Among which partitions keyless records are spread, and how busy each is.
+"""The partitions that keyless records may go to, and the load of each.
 
-`BrokerLoads` is the producer's: the Sender tells it the time, and which brokers keep batches waiting.
-`Candidates` is a topic's: it leaves out what is far away (KIP-1123), and makes the table of loads of KIP-794.
+`BrokerLoads` belongs to the producer: the Sender reports the time, and the brokers that keep batches waiting.
+`Candidates` belongs to a topic: it leaves out partitions outside the rack (KIP-1123), and makes the table of loads
+of KIP-794.
 
 Invariants:
 
-1. A table costs what a topic has partitions. It is made for a switch only, and not again before `_REFRESH` seconds,
-   and a time that grows with the partitions, are over. Java makes one at each wake-up of its sender.
+1. The cost of a table grows with the topic's partitions. A table is made only for a switch, and made again only
+   after `_REFRESH` seconds and a time that grows with the partitions. Java makes one at each wake-up of its sender.
 2. A partition that has never had a batch counts as an empty queue. Java chooses uniformly until each has had one.
-3. A broker is slow while something waits for it and has waited for `partitioner.availability.timeout.ms`. One that
-   nothing waits for is tried again; Java leaves it out until a record with a key goes there. Where all that are
-   near are slow, those far away are taken.
+3. A broker is slow while batches wait for it and have waited for longer than
+   `partitioner.availability.timeout.ms`. A broker without waiting batches is tried again; Java leaves it out until
+   a record with a key goes there. If all brokers of the rack are slow, partitions outside the rack are used.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ _PARTITIONS_PER_REFRESH: Final = 500
 
 @final
 class BrokerLoads:
-    """Which brokers are slow, and when tables may be made anew.
+    """Which brokers are slow, and when tables may be made again.
 
     Args:
-        availability_timeout: Seconds that batches may wait for a broker before it counts as slow; 0: none ever
-            does.
+        availability_timeout: Seconds that batches may wait for a broker before it counts as slow; 0: no broker
+            ever does.
 
     Attributes:
-        refreshes: How often tables might have been made anew until now.
+        refreshes: How many refresh intervals have begun; a table's age is counted in these.
     """
 
     __slots__ = ("_availability_timeout", "_blocked_since", "_next_refresh", "_now", "refreshes")
@@ -49,13 +50,13 @@ class BrokerLoads:
     def __init__(self, availability_timeout: float) -> None:
         self._availability_timeout = availability_timeout
         self._blocked_since: dict[int, float] = {}
-        # None is slow before the first look.
+        # No broker is slow before the first call of pass_time().
         self._now = float("-inf")
         self._next_refresh = float("-inf")
         self.refreshes: int = 0
 
     def pass_time(self, waiting: Collection[int], now: float) -> None:
-        """The Sender looks round; batches wait for these nodes."""
+        """Note the time, and the nodes that batches wait for."""
         if now < self._next_refresh:
             return
         self._next_refresh = now + _REFRESH
@@ -65,11 +66,11 @@ class BrokerLoads:
             del self._blocked_since[node]
 
     def blocked(self, node: int, now: float) -> None:
-        """Batches wait for a node that cannot be sent to."""
+        """Note that batches wait for a node that accepts no request now."""
         self._blocked_since.setdefault(node, now)
 
     def drained(self, node: int) -> None:
-        """Batches were sent to a node."""
+        """Note that batches were sent to a node."""
         self._blocked_since.pop(node, None)
 
     @property
@@ -87,7 +88,7 @@ class BrokerLoads:
 @final
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """A topic, as far as it is near."""
+    """The partitions of a topic whose leaders are in the rack."""
 
     partition_count: int
     available: Sequence[int]
@@ -98,10 +99,10 @@ class Candidates:
     """The partitions of one topic that keyless records may go to.
 
     Args:
-        loads: The producer's.
-        metadata: Where each broker is.
+        loads: The producer's broker loads.
+        metadata: The brokers' racks.
         queues: The topic's queues, by partition.
-        rack: Where records shall stay, as long as a partition is led there; `None` for anywhere.
+        rack: The rack for the records, as long as a broker there leads a partition; `None`: any.
     """
 
     __slots__ = ("_due", "_loads", "_metadata", "_near", "_queues", "_rack", "_table", "_table_of", "_view")
@@ -124,7 +125,7 @@ class Candidates:
         self._table_of: Sequence[int] = ()
 
     def of(self, view: TopicView) -> Row:
-        """The topic as a rule shall see it."""
+        """Return the topic with only the partitions that a rule may choose."""
         self._view = view
         if self._rack is None:
             return view
@@ -138,12 +139,12 @@ class Candidates:
         return None if broker is None else broker.rack
 
     def forget(self) -> None:
-        """Leaders have changed."""
+        """Drop what was derived from the old leaders."""
         self._near = None
         self._due = 0
 
     def loads(self, row: Row) -> LoadTable | None:
-        """The table to draw from, or `None` where all are alike: at most so old as is said above."""
+        """Return the table to draw from, no older than invariant 1 allows; `None` if all loads are equal."""
         available = row.available
         if self._loads.refreshes >= self._due or available is not self._table_of:
             self._due = self._loads.refreshes + 1 + len(available) // _PARTITIONS_PER_REFRESH
@@ -156,7 +157,7 @@ class Candidates:
         queues = self._queues
         partitions = available
         if slow:
-            assert self._view is not None  # which the row came from
+            assert self._view is not None  # the row came from it
             leaders = self._view.partitions
             partitions = [p for p in available if leaders[p].leader_id not in slow]
             if not partitions and self._rack is not None:

@@ -1,11 +1,11 @@
-"""Every batch whose futures are pending, the oldest first: what expiry, flush and close look at.
+"""Every batch whose futures are pending, the oldest first: for expiry, flush and close.
 
 Owned by the RecordAccumulator.
 
 Invariants:
 
-1. Batches stand in the order of their creation, each origin with the parts that it was split into.
-2. Each call costs O(1), or what it gives: the oldest are in front, and only the front is looked at.
+1. Batches are in the order of their creation; each origin keeps the parts that it was split into.
+2. Each call costs O(1), or O(batches that it returns): the oldest are in front, and a call looks at the front only.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ class IncompleteBatches:
     __slots__ = ("_parts",)
 
     def __init__(self) -> None:
-        # OrderedDict and not dict: to find the first of a dict whose front was deleted scans what is gone.
+        # Not a dict: finding the first entry of a dict scans all entries that were deleted before it.
         self._parts: OrderedDict[ProducerBatch, list[ProducerBatch]] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
     def add(self, batch: ProducerBatch) -> None:
-        """A new batch."""
+        """Add a new batch."""
         self._parts[batch] = [batch]
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """A batch was split."""
+        """Replace a batch by the parts that it was split into."""
         siblings = self._parts[batch.origin]
         place = siblings.index(batch)
         siblings[place : place + 1] = parts
 
     def remove(self, batch: ProducerBatch) -> None:
-        """A batch is settled."""
+        """Remove a settled batch."""
         siblings = self._parts[batch.origin]
         siblings.remove(batch)
         if not siblings:
@@ -49,16 +49,16 @@ class IncompleteBatches:
 
     @property
     def oldest(self) -> ProducerBatch | None:
-        """The oldest one; of a batch that was split, what it was."""
+        """The oldest batch; if it was split, the original."""
         return next(iter(self._parts)) if self._parts else None
 
     def all(self) -> list[ProducerBatch]:
-        """All of them."""
-        # Copied in one step: at the interpreter's exit another thread may ask while the loop goes on.
+        """Return all pending batches."""
+        # Copied in one step: at the interpreter's exit another thread may call this while the loop still runs.
         return [part for parts in list(self._parts.values()) for part in parts]
 
     def expired(self, now: float) -> list[ProducerBatch]:
-        """Those whose delivery time-out has passed."""
+        """Return the batches whose delivery time-out has passed."""
         expired: list[ProducerBatch] = []
         for origin, parts in self._parts.items():
             if origin.deadline > now:

@@ -1,8 +1,8 @@
-"""Where the keyless records of one topic go: a rule of `aioproduce.partitioners`, set to work.
+"""Partition choice for the keyless records of one topic, by a rule of `aioproduce.partitioners`.
 
-Made by `partitioning`; called by the topic's queues. What is decided is left with the topic's `TopicAppender`.
+Made by `partitioning`; called by the topic's queues.
 
-Invariant: a choice is made only in `choose()`, and the appender knows it from then on.
+Invariant: only `choose()` makes a choice, and it passes the choice to the topic's `TopicAppender`.
 """
 
 from __future__ import annotations
@@ -18,61 +18,61 @@ if TYPE_CHECKING:
     from aioproduce.partitioners import TopicView as Row
 
 _LINE: Final = 256
-"""How many turns are drawn ahead: drawing one costs a microsecond, the way out of the compiled code three."""
+"""How many turns are drawn ahead. Drawing one costs a microsecond; leaving the compiled code costs three."""
 
 
 class KeylessChoice(Protocol):
-    """Where the keyless records of a topic go."""
+    """Partition choice for the keyless records of a topic."""
 
     @property
     def partition(self) -> int:
-        """The present choice; `NO_PARTITION` where there is none."""
+        """The chosen partition; `NO_PARTITION` if there is none."""
 
     def choose(self, view: TopicView, *, can_switch: bool) -> int:
-        """Account for what was appended since the last call, and choose.
+        """Count the bytes appended since the last call, and choose a partition.
 
         Args:
             view: The topic's partitions.
-            can_switch: Whether no batch of the present choice takes more records.
+            can_switch: Whether no batch of the chosen partition accepts more records.
         """
 
     def partitions_changed(self) -> None:
-        """The topic has other partitions, or others of them have a leader, or another one."""
+        """Handle a change of the topic's partitions or of their leaders."""
 
 
 class StickyRule(Protocol):
-    """`UniformSticky` and `StickyPerBatch`."""
+    """The interface of `UniformSticky` and `StickyPerBatch`."""
 
     @property
     def bytes_left(self) -> int:
-        """How many bytes may still go to the present choice before it changes in any case."""
+        """How many bytes may still go to the chosen partition before it must change."""
 
     def peek(self, view: Row) -> int:
-        """The partition that the next record goes to."""
+        """Return the partition of the next record."""
 
     def leave(self) -> None:
-        """The present choice is none any more."""
+        """Drop the present choice."""
 
     def on_appended(self, partition: int, appended: int, view: Row, *, can_switch: bool = True) -> None:
-        """Count bytes, and perhaps choose another partition."""
+        """Count the appended bytes, and perhaps choose another partition."""
 
 
 class TurnRule(Protocol):
-    """`RoundRobin` and `UniformRandom`."""
+    """The interface of `RoundRobin` and `UniformRandom`."""
 
     def next(self, view: Row) -> int:
-        """The next partition."""
+        """Return the next partition."""
 
     def give_back(self, count: int) -> None:
-        """The last `count` of them were not used."""
+        """Put back the last `count` partitions, which were not used."""
 
 
 @final
 class StickyChoice:
-    """All to one partition, for as long as a sticky rule says, and as it has a leader while others have.
+    """One partition for all keyless records, until the sticky rule chooses another or it loses its leader.
 
-    Java keeps to a partition that has lost its leader for another `batch.size` bytes: to a producer that sends
-    little that is many records, which wait, and may run out of time.
+    It stays without a leader only if no partition has one. Java stays for another `batch.size` bytes. For a
+    producer that sends little, these are many records, which wait and may expire.
     """
 
     __slots__ = ("_appender", "_candidates", "_is_in_doubt", "_partition", "_rule")
@@ -86,11 +86,11 @@ class StickyChoice:
 
     @property
     def partition(self) -> int:
-        """As `KeylessChoice` has it."""
+        """See `KeylessChoice`."""
         return self._partition
 
     def choose(self, view: TopicView, *, can_switch: bool) -> int:
-        """As `KeylessChoice` has it."""
+        """Choose; see `KeylessChoice`."""
         row = self._candidates.of(view)
         if self._partition != NO_PARTITION:
             appended = self._appender.take_sticky_bytes()
@@ -103,7 +103,7 @@ class StickyChoice:
         return self._partition
 
     def partitions_changed(self) -> None:
-        """The present choice may have lost its leader: the next record asks."""
+        """Check at the next record whether the chosen partition still has a leader."""
         self._candidates.forget()
         if not self._is_in_doubt and self._partition != NO_PARTITION:
             self._is_in_doubt = True
@@ -112,7 +112,7 @@ class StickyChoice:
 
 @final
 class LineChoice:
-    """Each to the next in a line, which is drawn some way ahead."""
+    """A new partition for each record, from a line that is drawn ahead."""
 
     __slots__ = ("_appender", "_candidates", "_rule")
 
@@ -124,11 +124,11 @@ class LineChoice:
 
     @property
     def partition(self) -> int:
-        """Whose turn it is."""
+        """The partition whose turn it is."""
         return self._appender.next_keyless()
 
     def choose(self, view: TopicView, *, can_switch: bool) -> int:
-        """As `KeylessChoice` has it; nothing changes while a turn is not taken."""
+        """Choose; see `KeylessChoice`. Nothing changes until the present turn is used."""
         del can_switch
         if self.partition == NO_PARTITION:
             row = self._candidates.of(view)
@@ -136,10 +136,10 @@ class LineChoice:
         return self.partition
 
     def partitions_changed(self) -> None:
-        """Some of those in the line may have lost their leader.
+        """Empty the line: some of its partitions may have lost their leader.
 
-        Every answer about the topic comes by here. Turns that were drawn and not taken are to be drawn again:
-        without them a producer that sends little would begin with the same partitions after each answer.
+        Each metadata answer about the topic calls this. Unused turns go back to the rule. Otherwise a producer
+        that sends little would begin with the same partitions after each answer.
         """
         self._candidates.forget()
         self._rule.give_back(self._appender.turns_left)

@@ -1,6 +1,6 @@
-"""How a producer chooses partitions: what `partitioner.class` names, and the settings beside it.
+"""How a producer chooses partitions: `partitioner.class` and the related settings.
 
-Made by the Sender, used by the RecordAccumulator, which makes the queues of each topic with it.
+Made by the Sender. The RecordAccumulator creates the queues of each topic with it.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class Partitioning:
     """The producer's key rule, and its rule for keyless records.
 
     Args:
-        key_rule: What keys have to say (`_native.key_hash`).
-        keyless: What becomes of records of which they say nothing.
-        metadata: Who leads which partition, and where.
+        key_rule: How a key decides the partition (`_native.key_hash`).
+        keyless: The rule for records whose key decides nothing.
+        metadata: The partitions' leaders and their racks.
         batch_size: `batch.size`, in bytes.
         random: `random(n)` gives an integer from 0 to n - 1.
-        is_adaptive: `partitioner.adaptive.partitioning.enable`: fewer records for partitions with more to send.
+        is_adaptive: `partitioner.adaptive.partitioning.enable`: fewer records for partitions with longer queues.
         availability_timeout: `partitioner.availability.timeout.ms`, in seconds; 0 leaves no broker out.
-        rack: Keyless records stay in this rack as long as a partition is led there (KIP-1123); `None` for any.
+        rack: The rack for keyless records, as long as a broker there leads a partition (KIP-1123); `None`: any.
 
     Attributes:
         key_rule: As above.
-        loads: Which brokers are slow; the Sender tells.
+        loads: Which brokers are slow; the Sender reports it.
     """
 
     __slots__ = (
@@ -81,11 +81,11 @@ class Partitioning:
         self.loads: BrokerLoads = BrokerLoads(availability_timeout)
 
     def make_appender(self) -> TopicAppender:
-        """For a topic: the compiled part of the rules."""
+        """Return a topic's compiled part of the rules."""
         return TopicAppender(self.key_rule)
 
     def make_choice(self, appender: TopicAppender, queues: Mapping[int, PartitionQueue]) -> KeylessChoice:
-        """For a topic, whose queues these are."""
+        """Return the keyless choice for the topic of these queues."""
         candidates = Candidates(self.loads, self._metadata, queues, self._rack)
         match self._keyless:
             case Keyless.ROUND_ROBIN:
@@ -95,7 +95,7 @@ class Partitioning:
             case Keyless.STICKY_PER_BATCH:
                 return StickyChoice(appender, StickyPerBatch(self._random), candidates)
             case Keyless.UNIFORM_STICKY | Keyless.HASHED:
-                # Where the key rule decides of all records, this is never asked.
+                # With HASHED, the key rule decides for all records, and this choice is never used.
                 loads = candidates.loads if self._is_adaptive else None
                 return StickyChoice(
                     appender, UniformSticky(max(self._batch_size, 1), self._random, loads), candidates
@@ -105,7 +105,7 @@ class Partitioning:
 def make_partitioning(
     config: ProducerConfig, metadata: ClusterMetadata, random: Callable[[int], int]
 ) -> Partitioning:
-    """As the settings have it. With a partitioner of the user's own every record comes with its partition."""
+    """Return the partitioning of the settings. With a custom partitioner, each record comes with its partition."""
     name = config.partitioner if isinstance(config.partitioner, str) else "uniform_sticky"
     named = NAMED[name]
     return Partitioning(

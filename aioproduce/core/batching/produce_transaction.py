@@ -1,7 +1,7 @@
-"""What sending records asks of an open transaction, and tells it: the interface.
+"""The interface between an open transaction and the code that sends its records.
 
-Asked by `sequences`, `exchanges.produce_requests` and `exchanges.produce_completion`, which know nothing else of
-transactions; implemented by `core.transactions.records_in_transaction`.
+Called by `sequences`, `exchanges.produce_requests` and `exchanges.produce_completion`, which know nothing else
+about transactions; implemented by `core.transactions.records_in_transaction`.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ class ProduceTransaction(Protocol):
 
     @property
     def is_open_for_retries(self) -> bool:
-        """Whether what failed is worth another attempt."""
+        """Whether a failed batch may be retried."""
 
     @property
     def has_checked_beginnings(self) -> bool:
-        """Whether brokers accept sequence 0 alone as the first of a partition in it."""
+        """Whether brokers accept only sequence 0 as a partition's first in this transaction."""
 
     def lets_send(self, now: float) -> bool:
-        """Whether records may go out at all."""
+        """Return whether any records may be sent now."""
 
     def admits(self, topic_partition: TopicPartition) -> bool:
-        """Whether a batch of this partition may be sent now."""
+        """Return whether a batch of this partition may be sent now."""
 
     def max_produce_version(self, otherwise: int | None) -> int | None:
-        """The last version of Produce that may be used, where what is known of topics allows `otherwise`."""
+        """Return the highest usable version of Produce, given that the topics allow `otherwise`."""
 
     def produced(self, now: float) -> None:
-        """A Produce request went out."""
+        """Note that a Produce request was sent."""
 
     def answered_produce(self, now: float) -> None:
-        """A Produce request is answered."""
+        """Note that a Produce request was answered."""
 
     def is_doubtful(self) -> None:
-        """The outcome of a Produce request is unknown: it may arrive late."""
+        """Note that the outcome of a Produce request is unknown: it may arrive late."""
 
     def delivery_failed(self, batch: ProducerBatch, error: DeliveryError, now: float) -> None:
-        """A record of the transaction failed."""
+        """Note that records of the transaction failed."""

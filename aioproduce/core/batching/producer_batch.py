@@ -4,12 +4,12 @@ Called by the RecordAccumulator (appends, queueing), BatchCompression, Sequences
 
 Invariants:
 
-1. A batch is in exactly one `BatchState`; `BATCH_STATES` is the table of what may follow what.
-2. Its memory goes back when it enters DONE and not before: no bytes of a batch that is COMPRESSING, IN_FLIGHT or
-   ABANDONED are reused or rewritten, whatever became of its futures (KAFKA-19012).
+1. A batch is in exactly one `BatchState`; `BATCH_STATES` is the table of transitions.
+2. Its memory is released when it enters DONE and not before: no bytes of a batch that is COMPRESSING, IN_FLIGHT or
+   ABANDONED are reused or rewritten, even if its futures have failed (KAFKA-19012).
 3. Its futures are settled once: on the way to ABANDONED or DONE, whichever comes first.
-4. `possibly_written` never goes back to False: once an answer was lost, a later definite error proves nothing.
-5. Time runs from the creation of the batch, not from a retry: retries and splits do not prolong it.
+4. `possibly_written` never changes back to False: once an answer was lost, a later definite error proves nothing.
+5. The deadline counts from the creation of the batch: retries and splits do not prolong it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ NO_SEQUENCE: Final = -1
 
 
 class Lease(Protocol):
-    """Memory that a batch holds; given back once."""
+    """Memory that a batch holds; released once."""
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the memory."""
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who writes, in the idempotent protocol (KIP-98): a producer id and its epoch."""
+    """The writer in the idempotent protocol (KIP-98): a producer id and its epoch."""
 
     producer_id: int
     epoch: int
@@ -55,10 +55,11 @@ NO_PRODUCER_ID: Final = ProducerIdAndEpoch(-1, -1)
 
 
 class BatchState(Enum):
-    """Where a batch is."""
+    """The state of a batch."""
 
     if not TYPE_CHECKING:
-        # Enum's own, which type checkers know, is a call of Python code, and every move looks its state up.
+        # Enum's own hash is a call of Python code, and every transition looks its state up. Type checkers keep
+        # Enum's.
         __hash__ = object.__hash__
 
     QUEUED = auto()
@@ -66,11 +67,11 @@ class BatchState(Enum):
     COMPRESSING = auto()
     """In its partition's queue, and another thread reads its bytes."""
     IN_FLIGHT = auto()
-    """Handed to a connection; no answer yet."""
+    """Passed to a connection; no answer yet."""
     ABANDONED = auto()
     """Its futures have failed, but its bytes may still be on the wire, or be read by another thread."""
     DONE = auto()
-    """Settled, and its memory given back."""
+    """Settled, and its memory released."""
 
 
 _Event: TypeAlias = Literal[
@@ -99,12 +100,12 @@ BATCH_STATES: Final[StateTable[BatchState, _Event]] = StateTable(
 
 
 _AFTER: Final = BATCH_STATES.moves
-"""The same: what every batch goes through several times looks it up without a call."""
+"""The same table: each batch looks it up several times, without a call."""
 
 
 @final
 class _SharedLease:
-    """The lease of a batch that was split: it goes back when the last of the parts is done."""
+    """The lease of a batch that was split, released when the last part is done."""
 
     __slots__ = ("_holders", "_lease")
 
@@ -123,23 +124,23 @@ class ProducerBatch:
     """Records for one partition, their memory, and the result that their futures share.
 
     Attributes:
-        topic_partition: Where it goes; `topic` and `partition` are its parts.
-        batch_id: Ascending in the order of creation; parts of a split batch have their origin's.
+        topic_partition: Its destination; `topic` and `partition` are the parts of it.
+        batch_id: Ascending in the order of creation; parts of a split batch keep the original's id.
         created_at: When it was opened.
-        closed_at: When it was full, or its linger is over; later only where that is not known.
-        first_sent_at: When it was handed to a connection first; infinity before.
-        first_failed_at: When that attempt failed; infinity before.
+        closed_at: When it was full, or its linger ends; later only if that is not known.
+        first_sent_at: When it was first passed to a connection; infinity before.
+        first_failed_at: When an attempt first failed; infinity before.
         deadline: When its futures fail at the latest (`delivery.timeout.ms` after `created_at`).
-        attempts: How many times it was handed to a connection.
-        retry_at: Not to be sent again before this instant.
+        attempts: How many times it was passed to a connection.
+        retry_at: The earliest instant of the next attempt.
         sent_leader_epoch: The leader epoch known when it was last sent; a newer one ends its back-off (KIP-951).
-        last_error: What went wrong with the latest attempt, in words.
-        last_code: Likewise, Kafka's code.
+        last_error: The error of the latest failed attempt, in words.
+        last_code: Kafka's code of that error.
         topic_id: The topic's id when it was last sent, for Produce v13 (KIP-516).
-        buffers: What goes on the wire, once sealed.
-        size: Bytes of `buffers`, once sealed; `records.size` tells what was written so far.
+        buffers: The bytes to send, once sealed.
+        size: Bytes of `buffers`, once sealed; `records.size` is the size written so far.
         sequence_has_been_reset: Whether its sequence was rewritten since it was last sent.
-        audit: Where its records have their numbers from, and its outcome is told; `None` where they have none.
+        audit: Numbers its records and accepts its outcome; `None` if its records are not numbered.
     """
 
     __slots__ = (
@@ -203,7 +204,7 @@ class ProducerBatch:
         self.closed_at = self.first_sent_at = self.first_failed_at = inf
         self.state: BatchState = BatchState.QUEUED
         self.is_open: bool = True
-        # Not itself: a cycle would leave every batch to the garbage collector, which pauses the loop.
+        # Not `self`: with a cycle, only the garbage collector could free batches, and it pauses the loop.
         self._origin: ProducerBatch | None = None
         self.attempts: int = 0
         self.retry_at: float = 0.0
@@ -225,7 +226,7 @@ class ProducerBatch:
 
     @property
     def origin(self) -> ProducerBatch:
-        """The batch that was split into this one and others; this one where none was."""
+        """The batch that was split into this one and others; this one if it is no part."""
         return self if self._origin is None else self._origin
 
     @property
@@ -235,17 +236,17 @@ class ProducerBatch:
 
     @property
     def has_sequence(self) -> bool:
-        """Whether the idempotent protocol gave it a sequence number."""
+        """Whether it has a sequence number of the idempotent protocol."""
         return self.base_sequence != NO_SEQUENCE
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the bytes to send are there; a batch is compressed once in its life."""
+        """Whether it is compressed; that happens once in its life."""
         return self._compressed is not None
 
     @property
     def is_in_queue(self) -> bool:
-        """Whether it stands in its partition's queue."""
+        """Whether it is in its partition's queue."""
         return self.state is BatchState.QUEUED or self.state is BatchState.COMPRESSING
 
     @property
@@ -263,7 +264,7 @@ class ProducerBatch:
         """Append one record.
 
         Returns:
-            Its future, or `None` where the batch is closed for appends or has no room.
+            The record's future, or `None` if the batch is closed for appends or has no room.
         """
         if not self.is_open:
             return None
@@ -282,13 +283,13 @@ class ProducerBatch:
         )
 
     def close_for_appends(self) -> None:
-        """Let no further record in."""
+        """Accept no more records."""
         self.is_open = False
 
     def set_sequence(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
-        """Give it its place in the idempotent protocol.
+        """Set its producer id, epoch and sequence of the idempotent protocol.
 
-        A batch on the wire keeps its bytes; the next attempt seals it anew. If the broker acknowledges the old
+        A batch on the wire keeps its bytes; the next attempt seals it again. If the broker acknowledges the old
         bytes, the new sequence stays unused (`Sequences.batch_succeeded()`).
         """
         self.sequence_has_been_reset = self.has_sequence
@@ -296,7 +297,7 @@ class ProducerBatch:
         self.base_sequence = base_sequence
 
     def compress(self, codec: Codec) -> None:
-        """Compress its records here and now."""
+        """Compress its records in this thread."""
         self.begin_compression()
         try:
             compressed = codec.compress(self.records.records_view())
@@ -306,23 +307,23 @@ class ProducerBatch:
         self.end_compression(compressed, codec.id)
 
     def begin_compression(self) -> memoryview:
-        """Close it, and hand out its records to be compressed, maybe by another thread."""
+        """Close it, and return its records for compression, maybe in another thread."""
         self._move("compression begun")
         self.is_open = False
         return self.records.records_view()
 
     def end_compression(self, compressed: bytes, codec_id: int) -> None:
-        """Nobody reads the records any more, and this is what they are sent as."""
+        """Set the compressed records; no thread reads the original records any more."""
         self._move("compression over")
         self._compressed = compressed
         self._codec_id = codec_id
 
     def cancel_compression(self) -> None:
-        """Nobody reads the records any more; they are as they were."""
+        """End the compression without a result; no thread reads the records any more."""
         self._move("compression over")
 
     def begin_attempt(self, *, is_transactional: bool = False) -> None:
-        """Seal it for the wire, as compressed as it is, and mark it in flight."""
+        """Seal it for the wire, compressed or not, and mark it in flight."""
         self._move("sent")
         self.is_open = False
         sealed_as = (self.producer, self.base_sequence)
@@ -340,12 +341,12 @@ class ProducerBatch:
         self.sequence_has_been_reset = False
 
     def requeue(self, retry_at: float) -> None:
-        """Back to the queue after a retriable error."""
+        """Move it back to the queue after a retriable error."""
         self._move("retried")
         self.retry_at = retry_at
 
     def succeed(self, base_offset: int, log_append_time: int, log_start_offset: int = -1) -> None:
-        """Acknowledged: settle the futures and give the memory back."""
+        """Settle the futures of an acknowledged batch and release the memory."""
         self._move("answered")
         try:
             if self.audit is not None:
@@ -355,7 +356,7 @@ class ProducerBatch:
             self._release()
 
     def fail(self, error: BaseException, record_errors: dict[int, BaseException] | None = None) -> None:
-        """Settle the futures with an error; memory in use goes back with `release_abandoned()`, other now."""
+        """Settle the futures with an error. Memory in use is released in `release_abandoned()`, other now."""
         self._move("given up")
         self.is_open = False
         try:
@@ -367,7 +368,7 @@ class ProducerBatch:
     def answer_failed(
         self, error: BaseException, record_errors: dict[int, BaseException] | None = None
     ) -> None:
-        """Settle the futures with the error that the broker answered, and give the memory back."""
+        """Settle the futures with the error that the broker answered, and release the memory."""
         self._move("answered")
         try:
             self._fail(error, record_errors)
@@ -380,16 +381,16 @@ class ProducerBatch:
         self.result.fail(error, self.record_count, record_errors)
 
     def release_abandoned(self) -> None:
-        """Nobody uses an abandoned batch's bytes any more: answered, connection gone, or compressed in vain."""
+        """Release an abandoned batch's memory: it was answered, its connection was lost, or a thread is done."""
         self._move("bytes free")
         self._release()
 
     def split(self) -> list[ProducerBatch]:
         """Halve a batch that the broker found too large (KIP-126).
 
-        Java splits by `batch.size`, which makes no headway where the broker's limit lies below that; halves
-        always converge. The parts live in copies; their charge is the lease of the original, which goes back
-        when the last of them is done. A wait for pool memory would deadlock here: the original holds it.
+        Java splits by `batch.size`, which does not help if the broker's limit is lower; halves always converge.
+        The parts are copies. They are charged to the lease of the original, which is released when the last part
+        is done. A wait for pool memory would deadlock here: the original holds it.
 
         Returns:
             The parts in order, without sequences.
@@ -414,7 +415,7 @@ class ProducerBatch:
             )
             part._origin = self.origin
             part.audit = self.audit
-            # The answer was definite and splitting is no retry, so the attempt does not count against `retries`.
+            # The answer was definite and a split is no retry, so the attempt does not count against `retries`.
             part.attempts = self.attempts - 1
             part.closed_at, part.first_sent_at = self.closed_at, self.first_sent_at
             part.first_failed_at = self.first_failed_at
@@ -445,7 +446,7 @@ class ProducerBatch:
 
 
 def _cut_in_half(sizes: list[int]) -> int:
-    """The index at which the sizes before and after are nearest to each other; at least one on either side."""
+    """Return the index that cuts the sizes into the most equal halves; at least one size on either side."""
     total = sum(sizes)
     differences = [abs(2 * before - total) for before in accumulate(sizes[:-1])]
     return differences.index(min(differences)) + 1

@@ -1,15 +1,15 @@
-"""Which partitions can be sent now, which at some instant, and which not before something happens.
+"""Which partitions can be sent now, which at some instant, and which only after an event.
 
-Owned by the RecordAccumulator, which tells what changed; the Sender asks. Java scans every partition at each
-wake-up; here readiness is an event: whatever makes a partition's first batch sendable puts it into the ready queue
-of its leader, and what only time makes sendable waits in a heap of deadlines.
+Owned by the RecordAccumulator, which reports changes; the Sender reads the result. Java scans every partition at
+each wake-up. Here readiness is an event: a change that makes a partition's first batch sendable puts the partition
+into the ready queue of its leader. A partition that only time makes sendable waits in a heap of deadlines.
 
 Invariants:
 
-1. A partition is in at most one ready queue, that of its leader; or among the leaderless; or blocked by the
-   idempotent protocol; or waiting for an instant in `_deadlines`; or has nothing to send.
-2. Only the first batch of a queue is sent, and only compressed: one that another thread still compresses holds
-   up those behind it, however ready they are.
+1. A partition is in one ready queue (its leader's, or that of the leaderless), or blocked by the idempotent
+   protocol, or waiting for an instant in `_deadlines`, or in none of these; never in two.
+2. Only the first batch of a queue is sent, and only compressed: a batch that another thread still compresses
+   blocks those behind it, even if they are ready.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Readiness:
     """The state of every partition that has something to send.
 
     Args:
-        pool: While anyone waits for its memory, nothing lingers.
-        compression: Where and when batches are compressed, or `None`.
+        pool: While a request waits for its memory, nothing lingers.
+        compression: The compression of batches, or `None`.
         linger: Seconds that a batch waits for more records.
 
     Attributes:
-        ready: Which can be sent now.
-        has_news: Set when something became ready or a deadline appeared; the Sender clears it when it has looked.
-        has_new_leaderless: Set when a partition without a leader got something to send; cleared likewise.
+        ready: The partitions that can be sent now.
+        has_news: Set when a partition became ready or a deadline appeared; the Sender clears it after a look.
+        has_new_leaderless: Set when a partition without a leader got something to send; the Sender clears it, too.
     """
 
     __slots__ = (
@@ -71,10 +71,10 @@ class Readiness:
         self.has_news: bool = False
         self.has_new_leaderless: bool = False
 
-    # -- what changed ---
+    # -- changes ---
 
     def reconsider(self, queue: PartitionQueue, now: float) -> None:
-        """Something about this partition changed: see whether, or when, its first batch can be sent."""
+        """Decide again, after a change of a partition, whether or when its first batch can be sent."""
         at = self._sendable_at(queue)
         if self._compression is not None and queue.batches:
             is_ready = at is not None and (at == NOW or at <= now)
@@ -95,36 +95,36 @@ class Readiness:
             self._mark_ready(queue)
 
     def tail_changed(self, queue: PartitionQueue, now: float) -> None:
-        """The last batch was added, or closed: which matters where it is the first, or is compressed ahead."""
+        """Handle that the last batch was added or closed. It matters if it is the first, or is compressed ahead."""
         if len(queue.batches) == 1 or self._compression is not None:
             self.has_news = True
             self.reconsider(queue, now)
 
     def block(self, queue: PartitionQueue) -> None:
-        """The idempotent protocol forbids to send of this partition, for now. It is in no ready queue."""
+        """Mark a partition as blocked by the idempotent protocol, for now. It is in no ready queue."""
         queue.is_blocked = True
         self._blocked[queue] = None
 
     def unblock(self, queue: PartitionQueue, now: float) -> None:
-        """That protocol's state of this partition changed."""
+        """Decide again after a change of the partition's state in the idempotent protocol."""
         if queue.is_blocked:
             queue.is_blocked = False
             del self._blocked[queue]
             self.reconsider(queue, now)
 
     def unblock_all(self, now: float) -> None:
-        """The producer id or epoch changed."""
+        """Decide again for all blocked partitions: the producer id or epoch changed."""
         for queue in list(self._blocked):
             self.unblock(queue, now)
 
     def memory_exhausted(self, now: float) -> None:
-        """A `send()` began to wait for memory: no batch lingers any longer."""
+        """End all lingering: a `send()` began to wait for memory."""
         lingering, self._lingering = self._lingering, OrderedDict()
         for queue in lingering:
             self.reconsider(queue, now)
 
     def flush_before(self, batch_id: int, now: float) -> None:
-        """Let no batch of a lower id linger."""
+        """Let no batch with a lower id linger."""
         self._flush_before = batch_id
         self.memory_exhausted(now)
 
@@ -133,35 +133,35 @@ class Readiness:
         self._is_closing = True
         self.memory_exhausted(now)
 
-    # -- what is ready ---
+    # -- ready partitions ---
 
     def first(self, node: int, now: float) -> PartitionQueue | None:
-        """The partition whose turn it is at a node; it stays first in line until it is removed from `ready`."""
+        """Return the partition whose turn it is at a node; it stays first until it is removed from `ready`."""
         while (queue := self.ready.first(node)) is not None:
             at = self._sendable_at(queue)
             if at is not None and at <= now:
                 break
-            self.reconsider(queue, now)  # it was ready because someone waited for memory
+            self.reconsider(queue, now)  # it was ready because a request waited for memory
         return queue
 
     # -- time ---
 
     def handle_timer(self, now: float) -> None:
-        """Move what linger or back-off held up, and whose time has come, to the ready queues."""
+        """Move partitions whose linger or back-off is over to the ready queues."""
         for queue in self._deadlines.pop_due(now):
             self.reconsider(queue, now)
 
     def next_timer(self) -> float | None:
-        """When `handle_timer()` has something to do next."""
+        """Return when `handle_timer()` has work next."""
         return self._deadlines.next_at()
 
     def _sendable_at(self, queue: PartitionQueue) -> float | None:
-        """When the first batch can be sent: an instant, `NOW`, or `None` if no passing of time brings it."""
+        """Return when the first batch can be sent: an instant, `NOW`, or `None` if it takes an event."""
         if not queue.batches or queue.is_muted or queue.is_blocked:
             return None
         head = queue.batches[0]
         if head.attempts:
-            # A newer leader than the one that refused it is worth an attempt at once (KIP-951).
+            # It is retried at once with a newer leader than the one that refused it (KIP-951).
             return NOW if queue.leader_epoch > head.sent_leader_epoch else head.retry_at
         if (
             not head.is_open

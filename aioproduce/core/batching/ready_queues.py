@@ -1,12 +1,12 @@
-"""The partitions whose first batch can be sent now, in turn, by the node that leads them.
+"""The partitions whose first batch can be sent now, in turn, by leader.
 
-Owned by the RecordAccumulator, which decides what is ready.
+Owned by `Readiness`, which decides what is ready.
 
 Invariants:
 
-1. A partition is here once at most: in the queue of the node that led it when it was put there, or, where there
-   was none, among the leaderless. `PartitionQueue.ready_node` says where.
-2. Each call costs O(1), but for the questions about all nodes or topics.
+1. A partition is here once at most: in the queue of the node that led it when it was added, or among the leaderless
+   if it had no leader. `PartitionQueue.ready_node` says where.
+2. Each call costs O(1), except the queries about all nodes or topics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @final
 class ReadyQueues:
-    """Who can be sent, first come, first served."""
+    """The ready partitions of each node, first come, first served."""
 
     __slots__ = ("_by_node", "_leaderless")
 
@@ -36,7 +36,7 @@ class ReadyQueues:
         return bool(self._by_node)
 
     def add(self, queue: PartitionQueue) -> bool:
-        """Put a partition at the end of its present leader's queue, unless it is there; says whether it was put."""
+        """Add a partition to the end of its leader's queue, unless it is there; return whether it was added."""
         node = queue.leader_id
         if queue.ready_node == node:
             return False
@@ -52,7 +52,7 @@ class ReadyQueues:
         return True
 
     def remove(self, queue: PartitionQueue) -> None:
-        """Take a partition out, if it is here."""
+        """Remove a partition, if it is here."""
         node = queue.ready_node
         if node is None:
             return
@@ -76,10 +76,10 @@ class ReadyQueues:
         return list(dict.fromkeys(queue.topic_partition.topic for queue in self._leaderless))
 
     def count(self, node: int) -> int:
-        """How many partitions a node leads here."""
+        """Return how many ready partitions a node leads."""
         return len(self._by_node.get(node, ()))
 
     def first(self, node: int) -> PartitionQueue | None:
-        """The partition whose turn it is at a node."""
+        """Return the partition whose turn it is at a node."""
         ready = self._by_node.get(node)
         return None if ready is None else next(iter(ready))

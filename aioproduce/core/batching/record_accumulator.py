@@ -1,15 +1,15 @@
 """Accepted records, batched per partition, from the append to the outcome.
 
-Called by the Producer (appends) and the Sender (drain, re-enqueue, expiry). Which batches can be sent, and when, is
-`readiness`'s part, which is told whatever changes here.
+Called by the Producer (appends) and the Sender (drain, re-enqueue, expiry). `readiness` decides which batches can
+be sent, and when; the accumulator reports every change to it.
 
 Invariants:
 
 1. `_incomplete` holds every batch whose futures are pending, until `settled()`.
-2. A batch is appended to only while it is the last of its partition's queue and no flush, drain or expiry
+2. A batch accepts appends only while it is the last of its partition's queue and no flush, drain or expiry
    closed it.
 3. In a queue, batches that have a sequence come first, in the order of their sequences.
-4. A batch owns one lease of the pool, given back when the batch is done, whatever path it took.
+4. A batch owns one lease of the pool, and releases it when the batch is done, whatever its outcome.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ if TYPE_CHECKING:
 
 @final
 class RecordAccumulator:
-    """Batches records and tells which batches can be sent.
+    """The batches of all accepted records, by partition.
 
     Args:
-        pool: Where the memory comes from.
-        metadata: Who leads which partition.
+        pool: The source of memory.
+        metadata: The partitions and their leaders.
         sequences: The idempotent protocol's state, or `None` without it.
-        runtime: What deliveries need of the driver.
-        compression: Where and when batches are compressed, or `None`.
+        runtime: The driver's services for deliveries.
+        compression: The compression of batches, or `None`.
         batch_size: Bytes of a batch (`batch.size`), before compression.
         linger: Seconds that a batch waits for more records.
         delivery_timeout: Seconds from the opening of a batch to the failure of its futures.
         max_request_size: Bytes of one request at most, except for a single larger batch.
         backoff: The delay before a retry.
-        partitioning: Where records without a partition go.
-        audit: Where records have their numbers from; `None` where they have none.
-        audit_topic: The topic whose records have none even so.
+        partitioning: Partition choice for records without a partition.
+        audit: The source of record numbers; `None` if records are not numbered.
+        audit_topic: The topic of the audit marks, whose records are never numbered.
         is_transactional: Whether batches belong to transactions.
     """
 
@@ -119,25 +119,25 @@ class RecordAccumulator:
         self._max_request_size = max_request_size
         self._backoff = backoff
         self._partitioning = partitioning
-        # A batch may hold records that a request may not: only then each record must be measured.
+        # Only if a batch may be larger than a request, a record that fits a batch can be too large for a request.
         self._measure_each = max_request_size < batch_size
         self._topics: dict[str, TopicQueues] = {}
         self.appenders: dict[str, TopicAppender] = {}
-        """By topic: the way of records that need no decision. Only topics that can be used are here."""
+        """By topic: the fast path for records that need no decision. Only usable topics are here."""
         self._linger = linger
         self._pool = pool
         self.readiness: Readiness = Readiness(pool=pool, compression=compression, linger=linger)
-        """Which partitions can be sent, and when."""
+        """The partitions that can be sent, now or at some instant."""
         self._incomplete = IncompleteBatches()
         self._next_batch_id = 0
 
     # -- appends ---
 
     def size_of(self, record: SerializedRecord) -> int:
-        """Bytes to lease for a batch that begins with this record.
+        """Return the bytes to lease for a batch that begins with this record.
 
         Raises:
-            RecordTooLargeError: the record exceeds `max.request.size`.
+            RecordTooLargeError: if the record exceeds `max.request.size`.
         """
         size = self._overhead + record_size_upper_bound(record.key, record.value, record.headers)
         if size > self._max_request_size:
@@ -153,18 +153,18 @@ class RecordAccumulator:
     def append(self, topic: TopicView, record: SerializedRecord, now: float) -> DeliveryFuture | None:
         """Append to the open batch of the record's partition, or to a new one if there is memory for it.
 
-        A full pool still takes records that fit into an open batch.
+        A record that fits into an open batch is accepted even if the pool is full.
 
         Args:
             topic: The topic, as metadata knows it.
             record: The record.
-            now: The current instant, at which batches that have no room for it are full.
+            now: The current instant: batches without room for the record count as full from now on.
 
         Returns:
-            The record's future, or `None` where memory must be waited for.
+            The record's future, or `None` if the caller must wait for memory.
 
         Raises:
-            RecordTooLargeError: the record exceeds `max.request.size`, and no open batch may take it.
+            RecordTooLargeError: if the record exceeds `max.request.size`, and no open batch may accept it.
         """
         queues = self._queues_of(topic)
         target = queues.partition_of(topic, record.partition, record.key)
@@ -176,7 +176,7 @@ class RecordAccumulator:
         return delivery
 
     def append_to_open(self, topic: TopicView, record: SerializedRecord, now: float) -> DeliveryFuture | None:
-        """As `append()`, but never to a new batch: some partitioners choose again before one is opened."""
+        """Append like `append()`, but never to a new batch: some partitioners choose again before one is opened."""
         queues = self._queues_of(topic)
         target = queues.partition_of(topic, record.partition, record.key)
         return self._append_to_open(queues, target, topic, record, now)
@@ -186,11 +186,11 @@ class RecordAccumulator:
     ) -> DeliveryFuture:
         """Append after a wait for memory: to a batch that was opened meanwhile, or else to a new one.
 
-        The lease passes to this method: it becomes the new batch's, or is released.
+        This method owns the lease: it passes the lease to the new batch, or releases it.
         """
         try:
             queues = self._queues_of(topic)
-            # Anew: the topic may have got more partitions during the wait.
+            # Computed again: the topic may have got more partitions during the wait.
             target = queues.partition_of(topic, record.partition, record.key)
             delivery = self._append_to_open(queues, target, topic, record, now)
         except BaseException:
@@ -204,7 +204,7 @@ class RecordAccumulator:
     def _append_to_open(
         self, queues: TopicQueues, target: int | None, topic: TopicView, record: SerializedRecord, now: float
     ) -> DeliveryFuture | None:
-        """Append to the open batch of the partition `target`, or of the keyless choice where that is `None`."""
+        """Append to the open batch of the partition `target`; if that is `None`, of the keyless choice."""
         if self._measure_each:
             self.size_of(record)
         appender = queues.appender
@@ -227,7 +227,7 @@ class RecordAccumulator:
                 return delivery
             chosen = keyless.partition
             self._close_open_batch(queues.partitions.get(chosen), now)
-            # All batches of this partition are full: the moment at which a due switch may happen (KIP-794).
+            # All batches of this partition are full: a due switch may happen now (KIP-794).
             if keyless.choose(topic, can_switch=True) == chosen:
                 return None
 
@@ -240,7 +240,7 @@ class RecordAccumulator:
         record: SerializedRecord,
         now: float,
     ) -> DeliveryFuture:
-        """Append to a new batch, right after `_append_to_open()` gave `None`; the lease passes to this method."""
+        """Append to a new batch, right after `_append_to_open()` returned `None`. This method owns the lease."""
         try:
             queue = queues.queue(queues.keyless.partition if target is None else target, self._metadata)
             batch = self._new_batch(queue, lease, now)
@@ -290,9 +290,9 @@ class RecordAccumulator:
         records: RecordBatchBuffer,
         now: float,
     ) -> BatchResult:
-        """Queue a batch that was made elsewhere, behind what was appended before; nothing is added to it.
+        """Queue a batch that was made elsewhere, behind all earlier appends; it accepts no more records.
 
-        The records are copied into the lease, which passes to this method: it becomes the batch's, or is released.
+        The records are copied into the lease. This method owns the lease: the batch gets it, or it is released.
         """
         try:
             queue = self._queues_of(topic).queue(partition, self._metadata)
@@ -312,7 +312,7 @@ class RecordAccumulator:
         return queues
 
     def topic_changed(self, name: str) -> None:
-        """Metadata told of this topic: how many partitions it has, or that it cannot be used at present."""
+        """Handle news of a topic from metadata: its partitions, or that it cannot be used at present."""
         queues = self._topics.get(name)
         if queues is None:
             return
@@ -331,10 +331,10 @@ class RecordAccumulator:
             queue.close_open()
             self.readiness.tail_changed(queue, NOW)
 
-    # -- what happens to a partition ---
+    # -- events of a partition ---
 
     def leader_changed(self, topic_partition: TopicPartition, now: float) -> None:
-        """Metadata knows another leader, or a newer epoch, of this partition."""
+        """Handle a new leader, or a newer leader epoch, of a partition."""
         topic, partition = topic_partition
         if topic in self._topics:
             self._topics[topic].keyless.partitions_changed()
@@ -346,7 +346,7 @@ class RecordAccumulator:
         self.readiness.reconsider(queue, now)
 
     def mute(self, topic_partition: TopicPartition) -> None:
-        """Send nothing of this partition until `unmute()`: one request at a time keeps the order."""
+        """Send nothing to this partition until `unmute()`: one request at a time keeps the order."""
         queue = self._find(topic_partition)
         if queue is not None:
             queue.is_muted = True
@@ -360,7 +360,7 @@ class RecordAccumulator:
             self.readiness.reconsider(queue, now)
 
     def unblock(self, topic_partition: TopicPartition, now: float) -> None:
-        """The idempotent protocol's state of this partition changed."""
+        """Handle a change of this partition's state in the idempotent protocol."""
         queue = self._find(topic_partition)
         if queue is not None:
             self.readiness.unblock(queue, now)
@@ -372,10 +372,10 @@ class RecordAccumulator:
     # -- drain ---
 
     def drain(self, node: int, now: float) -> list[ProducerBatch]:
-        """Take what one request to a node can carry: at most one batch of a partition, the ready ones in turn.
+        """Remove and return the batches for one request to a node: at most one of a partition, in turn.
 
-        A partition that was served goes to the end of the line, so that none starves. When its turn comes again,
-        everybody had theirs: Kafka takes one batch of a partition from a request, and forgets the others.
+        A served partition goes to the end of the line, so that none starves. When its turn comes again, every
+        other partition was served: Kafka reads one batch of a partition from a request, and ignores the others.
         """
         drained: list[ProducerBatch] = []
         served: set[PartitionQueue] = set()
@@ -403,9 +403,9 @@ class RecordAccumulator:
 
     def _begin_attempt(self, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
         queue.take(batch)
-        # Not when the batch is opened: the records that it took since are a use of the topic, too.
+        # Not when the batch is opened: the records appended since then use the topic, too.
         self._metadata.touch(batch.topic, now)
-        # Not by `attempts`: a part of a split batch begins with none, and was sent with the whole.
+        # Not by `attempts`: a part of a split batch may begin with 0, but was sent within the original.
         batch.first_sent_at = min(batch.first_sent_at, now)
         if self._sequences is not None:
             self._sequences.assign_sequence(batch)
@@ -415,7 +415,7 @@ class RecordAccumulator:
         batch.begin_attempt(is_transactional=self._is_transactional)
 
     def compressed(self, batch: ProducerBatch, records: bytes, now: float) -> None:
-        """Another thread has compressed a batch that a `Compress` effect named."""
+        """Accept the compressed records of a batch from another thread."""
         assert self._compression is not None
         if batch.state is BatchState.COMPRESSING:
             batch.end_compression(records, self._compression.codec.id)
@@ -424,7 +424,7 @@ class RecordAccumulator:
         self._compression_ended(batch, now)
 
     def compression_failed(self, batch: ProducerBatch, now: float) -> None:
-        """Another thread could not compress a batch, which was given up, and is done with it."""
+        """Free a failed batch whose compression in another thread has failed."""
         batch.release_abandoned()
         self._compression_ended(batch, now)
 
@@ -436,12 +436,12 @@ class RecordAccumulator:
         self.readiness.reconsider(queue, now)
 
     def reenqueue(self, batch: ProducerBatch, now: float) -> None:
-        """Queue a batch again after a retriable error, backing off."""
+        """Queue a batch again after a retriable error, with a back-off."""
         batch.requeue(now + self._backoff.backoff(batch.attempts - 1))
         self.readiness.reconsider(self._put_back([batch]), now)
 
     def split_and_reenqueue(self, batch: ProducerBatch, now: float) -> None:
-        """Queue the halves of a batch that the broker found too large, to be sent at once."""
+        """Split a batch that the broker found too large; its halves can be sent at once."""
         parts = batch.split()
         self._incomplete.replace(batch, parts)
         if self._sequences is not None:
@@ -459,19 +459,19 @@ class RecordAccumulator:
     # -- time ---
 
     def next_timer(self) -> float | None:
-        """When `readiness.handle_timer()` or `expired()` has something to do next."""
+        """Return when `readiness.handle_timer()` or `expired()` has work next."""
         at = self.readiness.next_timer()
         oldest = self._incomplete.oldest
         return at if oldest is None or (at is not None and at < oldest.deadline) else oldest.deadline
 
     def expired(self, now: float) -> list[ProducerBatch]:
-        """Batches whose delivery time-out has passed, queued or in flight; the Sender fails them."""
+        """Return the batches whose delivery time-out has passed, queued or in flight; the Sender fails them."""
         return self._incomplete.expired(now)
 
     # -- the end of a batch ---
 
     def remove_queued(self, batch: ProducerBatch, now: float) -> None:
-        """Take a batch that failed before it could be sent (again) out of its queue."""
+        """Remove a batch that failed before it could be sent (again) from its queue."""
         queue = self._find(batch.topic_partition)
         if queue is None or not batch.is_in_queue:
             return
@@ -480,7 +480,7 @@ class RecordAccumulator:
         self.readiness.reconsider(queue, now)
 
     def settled(self, batch: ProducerBatch) -> None:
-        """The futures of this batch have their outcome."""
+        """Forget a batch whose futures have their outcome."""
         self._incomplete.remove(batch)
 
     @property
@@ -495,17 +495,17 @@ class RecordAccumulator:
 
     @property
     def oldest_incomplete(self) -> ProducerBatch | None:
-        """The batch that was opened first of those with pending futures; its first record is the oldest of all."""
+        """The oldest batch with pending futures; its first record is the oldest of all."""
         return self._incomplete.oldest
 
     @property
     def oldest_incomplete_id(self) -> int:
-        """The id of the oldest batch with pending futures; beyond all ids when there is none."""
+        """The id of the oldest batch with pending futures; above all ids if there is none."""
         oldest = self._incomplete.oldest
         return self._next_batch_id if oldest is None else oldest.batch_id
 
     def begin_close(self, now: float) -> None:
-        """Let no record in any more; nothing lingers."""
+        """Accept no more records, and let no batch linger."""
         self._pool.close()
         self.readiness.begin_close(now)
 
@@ -513,7 +513,7 @@ class RecordAccumulator:
         """Let every batch that exists now be sent without lingering.
 
         Returns:
-            The id below which `oldest_incomplete_id` must not be any more for the flush to be complete.
+            The flush is complete when `oldest_incomplete_id` has reached this id.
         """
         self.readiness.flush_before(self._next_batch_id, now)
         return self._next_batch_id

@@ -1,15 +1,15 @@
-"""What an audited producer knows of its records: which numbers it gave, how many were acknowledged, which failed.
+"""An audited producer's account of its records: the numbers it gave, the acknowledged count, the failed numbers.
 
-Owned by the Sender; told by each ProducerBatch of its outcome, asked by `AuditMarks`. No clock, no I/O.
+Owned by the Sender. Each ProducerBatch reports its outcome; `AuditMarks` reads the account. No clock, no I/O.
 
 Invariants:
 
-1. A number that was given is acknowledged, failed, or not settled: never two of these.
-2. A success costs one addition a batch. Which numbers failed is read from the batch's own bytes, when it fails.
-3. What is kept of failures is bounded by `_MOST_RUNS`; what is beyond is counted. Kept are those of the lowest
-   numbers, so that all below the first that is not kept is exact.
+1. A given number is acknowledged, failed, or not settled: never two of these.
+2. A success costs one addition a batch. When a batch fails, its numbers are read from the batch's own bytes.
+3. At most `_MOST_RUNS` runs of failed numbers are kept; numbers beyond them are only counted. The lowest numbers
+   are kept, so the account is exact below the first number that is not kept.
 4. With transactions a number's outcome is that of its transaction. One is open at a time: its numbers are one run.
-   While it is open, and for good where nobody knows what became of it, none of them is settled.
+   None of them is settled while it is open, nor ever if its outcome stays unknown.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from aioproduce._native.record_batch import RecordBatchBuffer
     from aioproduce.core.batching.producer_batch import ProducerBatch
 
-# 16 bytes each, and two integers: some 10 MB at most.
+# Each run takes 16 bytes and two integers: some 10 MB at most.
 _MOST_RUNS: Final = 100_000
 
 
 class MarkSource(Protocol):
-    """Makes the marks of one producer, from its start to its end.
+    """The source of one producer's marks, from its start to its end.
 
     Attributes:
-        topic: Where they go; its own records are not numbered.
-        producer_id: 16 bytes, those of the numbered records.
+        topic: The topic of the marks; records to this topic are not numbered.
+        producer_id: The 16 bytes that the numbered records carry.
         heartbeat: Seconds from one mark to the next.
     """
 
@@ -45,29 +45,29 @@ class MarkSource(Protocol):
     heartbeat: float
 
     def begin(self, audit: RecordAudit) -> None:
-        """The producer starts, and this is what it will know."""
+        """Accept the audit of a producer that starts."""
 
     def make(self, account: Account, at: int, *, is_closing: bool) -> tuple[bytes, bytes]:
-        """Key and value of the record that is a mark; `at` in milliseconds since the epoch."""
+        """Return the key and value of a mark's record; `at` is in milliseconds since the epoch."""
 
 
 class RecordAuditor(Protocol):
-    """What is given as one of `interceptors`, and is served by the producer itself."""
+    """An entry of `interceptors` that the producer itself serves."""
 
     def begin_audit(self, client_id: str) -> MarkSource:
-        """A producer starts."""
+        """Return the source of marks for a producer that starts."""
 
 
 @final
 class Account:
-    """What is known at some instant.
+    """The account at some instant.
 
     Attributes:
         next: All numbers below it were acknowledged or are in `failed`, or counted in `failed_more`.
         acknowledged: How many records were acknowledged.
         topics: The same by topic.
-        failed: First and last of each run of numbers below `next` whose records were told as failed.
-        failed_more: How many numbers failed beside those.
+        failed: First and last of each run of numbers below `next` whose records failed.
+        failed_more: How many more numbers failed.
     """
 
     __slots__ = ("acknowledged", "failed", "failed_more", "next", "topics")
@@ -106,10 +106,10 @@ class NumberRuns:
         self._lasts: list[int] = []
         self._most = most
         self.dropped: int = 0
-        """How many numbers were given up, the highest ones, as there were too many runs."""
+        """How many numbers, the highest ones, were dropped because there were too many runs."""
 
     def add(self, first: int, last: int) -> None:
-        """Numbers that are not among them yet."""
+        """Add numbers that are not in the set yet."""
         at = bisect_right(self._firsts, first)
         joins_left = at > 0 and self._lasts[at - 1] == first - 1
         joins_right = at < len(self._firsts) and self._firsts[at] == last + 1
@@ -127,7 +127,7 @@ class NumberRuns:
                 self.dropped += self._lasts.pop() - self._firsts.pop() + 1
 
     def below(self, bound: int) -> list[tuple[int, int]]:
-        """The runs of those below a bound, ascending."""
+        """Return the runs of the numbers below a bound, ascending."""
         end = bisect_left(self._firsts, bound)
         return [
             (first, min(last, bound - 1))
@@ -137,16 +137,16 @@ class NumberRuns:
 
 @final
 class RecordAudit:
-    """The numbers of one producer's records, and what became of them.
+    """The numbers of one producer's records, and their outcomes.
 
     Args:
         producer_id: 16 bytes.
-        is_transactional: Whether transactions decide what became of records.
+        is_transactional: Whether transactions decide the outcome of records.
 
     Attributes:
-        numbers: Gives them.
-        acknowledged: How many records were; with transactions, how many of them are committed.
-        failed: How many failed; with transactions, how many are in aborted ones.
+        numbers: The source of the numbers.
+        acknowledged: How many records were acknowledged; with transactions, how many of them are committed.
+        failed: How many records failed; with transactions, how many are in aborted transactions.
     """
 
     __slots__ = (
@@ -175,13 +175,13 @@ class RecordAudit:
         self._incomplete: Callable[[], Iterable[ProducerBatch]] = tuple
 
     def watch(self, incomplete: Callable[[], Iterable[ProducerBatch]]) -> None:
-        """Here are the batches that are not settled."""
+        """Set the function that returns the batches that are not settled."""
         self._incomplete = incomplete
 
-    # -- told by batches ---
+    # -- reports of batches ---
 
     def batch_succeeded(self, topic: str, count: int) -> None:
-        """So many records of a topic were acknowledged."""
+        """Count acknowledged records of a topic."""
         if not self.is_transactional:
             self.acknowledged += count
             self._topics[topic] = self._topics.get(topic, 0) + count
@@ -189,22 +189,22 @@ class RecordAudit:
             self._open_topics[topic] = self._open_topics.get(topic, 0) + count
 
     def batch_failed(self, records: RecordBatchBuffer) -> None:
-        """These were not, and may be missing in the log."""
+        """Note records that failed, and may be missing in the log."""
         if self.is_transactional:
             return  # their transaction is never committed
         self.failed += records.record_count
         for first, last in number_runs(records):
             self._failed.add(first, last)
 
-    # -- told of transactions ---
+    # -- reports of transactions ---
 
     def transaction_began(self) -> None:
-        """The numbers from here on are those of a transaction."""
+        """Note that the numbers from here on belong to a transaction."""
         self._open_from = self.given
         self._open_topics = {}
 
     def transaction_ended(self, outcome: TransactionOutcome | None) -> None:
-        """What became of the open one; `None` where nobody asks any more. Nothing where none is open."""
+        """Note the outcome of the open transaction, if one is open; `None` if the outcome stays unknown."""
         first, self._open_from = self._open_from, None
         if first is None or first == self.given:
             return
@@ -218,18 +218,18 @@ class RecordAudit:
         else:
             self._undecided_from = min(self._undecided_from, first)
 
-    # -- asked ---
+    # -- the account ---
 
     @property
     def given(self) -> int:
-        """How many numbers were given: the next record's."""
+        """How many numbers were given; also the next record's number."""
         return self.numbers.next
 
     @property
     def settled_below(self) -> int:
-        """The lowest number that is not settled; the next one where all are.
+        """The lowest number that is not settled; the next record's number if all are settled.
 
-        A heartbeat reports this one. Of a producer that is killed, records under way would otherwise count as lost.
+        A heartbeat reports it. Otherwise, if the producer is killed, records in flight would count as lost.
         """
         lowest = self.given if self._open_from is None else self._open_from
         if self._undecided_from < lowest:
@@ -241,7 +241,7 @@ class RecordAudit:
         return lowest
 
     def account(self, most_runs: int) -> Account:
-        """What is known now, with so many runs of failed numbers at most."""
+        """Return the account at present, with at most `most_runs` runs of failed numbers."""
         bound = self.settled_below
         runs = self._failed.below(bound)
         kept = tuple(runs[:most_runs])

@@ -1,26 +1,26 @@
 """The idempotent protocol: producer id, epoch, and a sequence number for every batch (KIP-98, KIP-360).
 
-Called by the RecordAccumulator (may this batch go, with which sequence) and the Sender (what the broker said). The
-producer id and epochs of a transactional producer come from its TransactionManager.
+Called by the RecordAccumulator (may this batch go, with which sequence) and the Sender (the broker's answers). The
+TransactionManager sets the producer id and epochs of a transactional producer.
 
 Invariants:
 
 1. Sequences of one partition ascend without gaps within one producer id and epoch; a new epoch starts at 0.
 2. A retried batch keeps its sequence, and only the first of a partition's unanswered batches is retried, so
    the broker can tell a repetition from a new batch.
-3. Sequences are rewritten only where it is certain that none of the batches concerned was written: the broker
-   reported the gap before them. A batch that is given up with others behind it, or whose fate is unknown,
-   makes its partition *unresolved* instead: no new sequence is given out there until every batch in flight
-   was answered. (Java rewrites in more cases and can duplicate a batch whose answer was lost.)
-4. Until a partition has acknowledged a batch under the producer id and epoch, one batch of it is on its way at
-   a time. A broker that does not know the producer takes any sequence (KIP-360), so it could refuse the first
-   batch, take the second, and call the first's repetition a gap: then 3 would not hold. Within a transaction of
-   version 2 brokers accept sequence 0 alone as the first (KIP-890), so batches need not wait there.
-5. No more batches of a partition are unanswered than a broker remembers of a producer (5), over whatever
-   connections they went: the repetition of an older one would be called a gap.
+3. Sequences are rewritten only if it is certain that none of the batches concerned was written: the broker
+   reported the gap before them. A batch that fails with others behind it, or whose fate is unknown, makes its
+   partition *unresolved* instead: the partition gets no new sequence until every batch in flight was answered.
+   (Java rewrites in more cases and can duplicate a batch whose answer was lost.)
+4. Until a partition has acknowledged a batch under the producer id and epoch, it has one batch in flight at a
+   time. A broker that does not know the producer accepts any sequence (KIP-360), so it could refuse the first
+   batch, accept the second, and report the first's repetition as a gap: then 3 would not hold. Within a transaction
+   of version 2 brokers accept only sequence 0 as the first (KIP-890), so batches need not wait there.
+5. A partition has at most as many unanswered batches as a broker remembers of a producer (5), over all
+   connections: the broker would report the repetition of an older batch as a gap.
 6. A partition moves to a new epoch only when nothing of it is in flight under the old one.
-7. An epoch that cannot grow any more (32767) is exchanged for a new producer id; the rewriting waits for that id.
-8. Within a transaction nothing is rewritten: where it would be, the transaction can only be aborted.
+7. If the epoch cannot grow any more (32767), the producer gets a new producer id; the rewriting waits for it.
+8. Within a transaction nothing is rewritten: where that would be necessary, the transaction can only be aborted.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ _REMEMBERED_BATCHES: Final = 5
 
 
 def next_sequence(sequence: int, records: int) -> int:
-    """The sequence `records` after `sequence`: 0 follows 2^31 - 1."""
+    """Return the sequence `records` after `sequence`: 0 follows 2^31 - 1."""
     return (sequence + records) & MAX_SEQUENCE
 
 
 def is_later(sequence: int, other: int) -> bool:
-    """Whether a sequence lies ahead of another, across the wrap-around."""
+    """Return whether a sequence is later than another, across the wrap-around."""
     return sequence != other and ((sequence - other) & MAX_SEQUENCE) < 2**30
 
 
 class SequencesState(Enum):
-    """What is known of the producer id."""
+    """The state of the producer id."""
 
     UNINITIALIZED = auto()
-    """None, and none is asked for."""
+    """There is no producer id, and no request for one."""
     INITIALIZING = auto()
-    """InitProducerId is on its way."""
+    """InitProducerId is in flight."""
     READY = auto()
-    """There is one."""
+    """There is a producer id."""
     FATAL = auto()
-    """There will be none; every record fails."""
+    """There will be no producer id; every record fails."""
 
 
 _Event: TypeAlias = Literal["asked", "given", "not given", "refused for good", "epochs used up"]
@@ -94,11 +94,11 @@ class _PartitionSequences:
     """The protocol's state of one partition.
 
     Attributes:
-        in_flight: Batches that have a sequence and no final answer, in the order of their sequences; those
-            that wait for a retry are among them.
+        in_flight: Batches that have a sequence and no final answer, in the order of their sequences, including
+            those that wait for a retry.
         next: The sequence of the next new batch.
-        last_acked: The last acknowledged record's sequence; `NO_SEQUENCE` when none.
-        unresolved_until: The sequence after a batch whose fate is unknown; `None` when there is none.
+        last_acked: The last acknowledged record's sequence; `NO_SEQUENCE` if none is acknowledged.
+        unresolved_until: The sequence after a batch whose fate is unknown; `None` if there is no such batch.
     """
 
     __slots__ = ("in_flight", "last_acked", "next", "producer", "unresolved_until")
@@ -120,7 +120,7 @@ class _PartitionSequences:
             self.next = next_sequence(self.next, batch.record_count)
 
     def has_acked_beyond(self, batch: ProducerBatch) -> bool:
-        # A leader that lost the producer's state (an unclean election) takes any first sequence, so a later batch
+        # A leader that lost the producer's state (an unclean election) accepts any first sequence, so a later batch
         # may be in its log. A new epoch would put this batch behind that one. So this batch is retried until its
         # delivery time-out, as in Java.
         return self.last_acked != NO_SEQUENCE and is_later(self.last_acked, batch.base_sequence)
@@ -133,10 +133,10 @@ class _PartitionSequences:
 
 @final
 class Sequences:
-    """Gives sequences out and decides what the broker's answers mean for them.
+    """The sequences of all partitions, and the meaning of the broker's answers for them.
 
     Attributes:
-        transaction: The open one of a transactional producer, which sets it; `None` for others.
+        transaction: The open transaction of a transactional producer, which sets it; `None` otherwise.
     """
 
     __slots__ = (
@@ -160,7 +160,7 @@ class Sequences:
 
     @property
     def state(self) -> SequencesState:
-        """What is known of the producer id."""
+        """The state of the producer id."""
         return self._state
 
     @property
@@ -180,25 +180,25 @@ class Sequences:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether there is a producer id, and nothing for `settle_sequences()` to look at."""
+        """Whether there is a producer id, and nothing for `settle_sequences()` to do."""
         return self.is_ready and not self._unresolved and not self._to_rewrite
 
     def init_begun(self) -> None:
-        """InitProducerId was sent."""
+        """Note that InitProducerId was sent."""
         self._move("asked")
 
     def init_succeeded(self, producer_id: int, epoch: int) -> None:
-        """The broker gave a producer id."""
+        """Accept the producer id that the broker gave."""
         self._move("given")
         self._producer = ProducerIdAndEpoch(producer_id, epoch)
         self._rewrite()
 
     def init_failed(self, *, is_fatal: bool) -> None:
-        """The broker gave none, for now or for good."""
+        """Note that the broker gave no producer id, for now or for good."""
         self._move("refused for good" if is_fatal else "not given")
 
     def restart(self, producer: ProducerIdAndEpoch) -> None:
-        """A transaction has ended, or there is a producer id for the first one: every partition begins at 0."""
+        """Start every partition at 0: a transaction has ended, or there is a producer id for the first one."""
         if self._state is not SequencesState.READY:
             self._move("given")
         self._producer = producer
@@ -207,12 +207,12 @@ class Sequences:
         self._to_rewrite.clear()
 
     def lose_id(self) -> None:
-        """The producer id, or its epoch, is of no use any more: nothing is sent before there is another."""
+        """Drop a producer id that is unusable, or has an unusable epoch: nothing is sent until there is another."""
         self._move("epochs used up")
 
     @property
     def wants_new_epoch(self) -> bool:
-        """Whether sequences would have to be rewritten: a transaction with such a gap can only be aborted."""
+        """Whether sequences need a rewrite: a transaction with such a gap can only be aborted."""
         return bool(self._to_rewrite)
 
     def _move(self, event: _Event) -> None:
@@ -221,7 +221,7 @@ class Sequences:
     # -- sending ---
 
     def may_send(self, batch: ProducerBatch) -> bool:
-        """Whether this batch, the first of its partition's queue, may be sent now."""
+        """Return whether this batch, the first of its partition's queue, may be sent now."""
         if self._state is not SequencesState.READY:
             return False
         transaction = self.transaction
@@ -253,12 +253,12 @@ class Sequences:
         partition.in_flight.append(batch)
 
     def is_before(self, batch: ProducerBatch, other: ProducerBatch) -> bool:
-        """Whether a batch comes before another of its partition; both have sequences."""
+        """Return whether a batch comes before another of its partition; both have sequences."""
         in_flight = self._partition(batch.topic_partition).in_flight
         return in_flight.index(batch) < in_flight.index(other)
 
     def replace_by_parts(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """A batch was split: its parts take its place and its sequences."""
+        """Replace a split batch by its parts, which get its place and its sequences."""
         if not batch.has_sequence:
             return
         partition = self._partition(batch.topic_partition)
@@ -272,15 +272,15 @@ class Sequences:
     # -- answers ---
 
     def batch_succeeded(self, batch: ProducerBatch) -> None:
-        """The broker has the batch, which may be abandoned: a late acknowledgement counts in its own epoch."""
+        """Note that the broker has a batch. If it was abandoned, the late answer still counts in its own epoch."""
         if not batch.has_sequence:
             return
         partition = self._partition(batch.topic_partition)
         self._remove(partition, batch)
         if batch.producer != partition.producer:
-            return  # of an epoch that is over: its sequences mean nothing any more
+            return  # its epoch is over: its sequences mean nothing any more
         if batch.sequence_has_been_reset:
-            # Written under the sequence that it was sent with, while the rewritten one stays unused: a gap.
+            # It was written under its old sequence, and the rewritten sequence stays unused: a gap.
             self._request_rewrite(batch.topic_partition)
             return
         last = next_sequence(batch.base_sequence, batch.record_count - 1)
@@ -288,7 +288,7 @@ class Sequences:
             partition.last_acked = last
 
     def batch_failed(self, batch: ProducerBatch) -> None:
-        """The batch is given up: by its error, its time-out, or because its retries are used up."""
+        """Note that a batch failed: by an error, by its time-out, or because its retries are used up."""
         if not batch.has_sequence:
             return
         partition = self._partition(batch.topic_partition)
@@ -305,27 +305,27 @@ class Sequences:
             self._request_rewrite(batch.topic_partition)
 
     def may_retry(self, batch: ProducerBatch, code: int, log_start_offset: int) -> bool:
-        """Whether an error calls for another attempt; requests an epoch bump where that needs one."""
+        """Return whether an error calls for another attempt; request an epoch bump if the attempt needs one."""
         partition = self._partition(batch.topic_partition)
-        # Of a batch further behind, what lies before it may be in the log: it is asked again when it is the first.
+        # If it is not the first, batches before it may be in the log: it is decided when it has become the first.
         is_first = bool(partition.in_flight) and partition.in_flight[0] is batch
         if code == codes.UNKNOWN_PRODUCER_ID:
-            # The broker forgot this producer. It is safe to start anew unless that was already arranged, or
-            # it is not sure where its log begins (-1) and the next answer will tell.
+            # The broker forgot this producer. It is safe to start again, unless that was arranged already, or the
+            # start of the log is unknown (-1), which the next answer will contain.
             if is_first and log_start_offset != -1 and not batch.sequence_has_been_reset:
                 self._request_rewrite(batch.topic_partition)
             return True
         if code == codes.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            # Were the first one in the log, the broker would know it for a repetition (invariant 5); without it
-            # there is none behind it. What lies before it was given up, or is lost.
+            # If the first one were in the log, the broker would recognise the repetition (invariant 5). As it is
+            # not, no batch behind it is. Batches before it have failed, or are lost.
             if is_first and not batch.sequence_has_been_reset and not partition.has_acked_beyond(batch):
                 self._request_rewrite(batch.topic_partition)
-            # Otherwise one before it is being retried, or its sequence was rewritten meanwhile.
+            # Otherwise a batch before it is being retried, or its sequence was rewritten meanwhile.
             return True
         return codes.is_retriable(code)
 
     def _remove(self, partition: _PartitionSequences, batch: ProducerBatch) -> None:
-        # An abandoned batch that is answered late was removed before.
+        # An abandoned batch with a late answer was removed before.
         if batch in partition.in_flight:
             partition.in_flight.remove(batch)
 
@@ -335,7 +335,7 @@ class Sequences:
         self._to_rewrite[topic_partition] = None
 
     def settle_sequences(self) -> list[TopicPartition]:
-        """Resolve what can be resolved and bump the epoch where that is called for.
+        """Resolve the unresolved partitions if possible, and bump the epoch if a rewrite was requested.
 
         Returns:
             The partitions that may have become sendable.
@@ -346,7 +346,7 @@ class Sequences:
             if partition.unresolved_until is None:
                 del self._unresolved[topic_partition]
             elif not partition.in_flight:
-                # If later batches succeeded, so did the one of unknown fate; if not, start anew.
+                # If later batches succeeded, the batch of unknown fate did, too; if not, start again.
                 if partition.follows_acked(partition.next):
                     partition.unresolved_until = None
                 else:

@@ -1,6 +1,6 @@
-"""A record as the core takes it: checked, in bytes, with a timestamp. One value from the input to its batch.
+"""A record as the core accepts it: checked, serialized, with a timestamp.
 
-The compiled way of `send()` has no such object: there the same six are C variables, from the call to the batch.
+The compiled path of `send()` creates no such object: it keeps the same six values in C variables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class SerializedRecord(NamedTuple):
         key: The key, or `None`.
         value: The value; `None` is a tombstone.
         headers: Pairs of name and value, or `None`.
-        partition: The partition, or `None` for the key or the partitioner to choose.
+        partition: The partition; `None` if the key or the partitioner chooses it.
         timestamp: Milliseconds since the epoch.
     """
 

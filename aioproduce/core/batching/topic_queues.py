@@ -1,13 +1,13 @@
-"""The queues of one topic: its partitions' batches, and where the next record goes.
+"""The queues of one topic: its partitions' batches, and the partition choice for the next record.
 
-Called by the RecordAccumulator, which owns one `TopicQueues` per topic. What is decided here is left with the
-topic's `TopicAppender`, so that records that need no decision never come by.
+Called by the RecordAccumulator, which owns one `TopicQueues` per topic. The topic's `TopicAppender` keeps the
+decisions, so a record that needs no decision does not run this code.
 
 Invariants:
 
 1. `PartitionQueue.open` and the appender agree: a batch is open in both or in neither.
-2. In a queue, batches that have a sequence come first, in the order of their sequences; without idempotence all are
-   in the order in which they were made.
+2. In a queue, batches that have a sequence come first, in the order of their sequences. Without idempotence, all
+   batches are in the order of their creation.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class PartitionQueue:
     """The batches of one partition, the oldest first.
 
     Attributes:
-        open: The last batch, while it takes appends.
-        ready_node: The node in whose ready queue this stands (`NO_LEADER`: among the leaderless), or `None`.
+        open: The last batch, while it accepts appends.
+        ready_node: The node of the ready queue that holds this partition (`NO_LEADER`: the leaderless), or `None`.
         is_muted: Whether a request of this partition is in flight and order forbids another.
         is_blocked: Whether the idempotent protocol forbids to send now; an event of that protocol ends it.
     """
@@ -68,7 +68,7 @@ class PartitionQueue:
         self.is_blocked: bool = False
 
     def add(self, batch: ProducerBatch, *, is_full: bool) -> None:
-        """Append a new batch; it takes records unless it is full already."""
+        """Append a new batch; it accepts records unless it is full already."""
         self.batches.append(batch)
         if is_full:
             batch.close_for_appends()
@@ -77,7 +77,7 @@ class PartitionQueue:
             self.appender.open(self.topic_partition.partition, batch.records, batch.result)
 
     def close_open(self) -> bool:
-        """Let no more records into the open batch; says whether there was one."""
+        """Close the open batch for appends; return whether there was one."""
         if self.open is None:
             return False
         self.open.close_for_appends()
@@ -88,9 +88,9 @@ class PartitionQueue:
     def put_back(
         self, batch: ProducerBatch, is_before: Callable[[ProducerBatch, ProducerBatch], bool] | None
     ) -> None:
-        """Put a batch where it belongs: behind those whose sequences, or which themselves, came before.
+        """Put a batch behind those with earlier sequences, or behind older ones if there are no sequences.
 
-        Without sequences no order is promised; but requests whose connection was lost need not be turned round.
+        Without sequences no order is promised, but a lost connection need not reverse the order of its requests.
         """
         place = 0
         for other in self.batches:
@@ -103,7 +103,7 @@ class PartitionQueue:
         self.batches.insert(place, batch)
 
     def take(self, batch: ProducerBatch) -> None:
-        """Take a batch out, to be sent or because it failed."""
+        """Remove a batch that is sent or has failed."""
         if self.open is batch:
             self.close_open()
         if self.batches[0] is batch:
@@ -114,11 +114,11 @@ class PartitionQueue:
 
 @final
 class TopicQueues:
-    """One topic's queues, by partition, and where its next records go.
+    """One topic's queues, by partition, and the partition choice for its next records.
 
     Attributes:
-        keyless: Where those go of which the key says nothing.
-        audit: Where the topic's records have their numbers from; `None` where they have none.
+        keyless: Partition choice for records whose key decides nothing.
+        audit: The source of the record numbers; `None` if the topic's records are not numbered.
     """
 
     __slots__ = ("_key_rule", "_name", "appender", "audit", "keyless", "partitions")
@@ -134,14 +134,14 @@ class TopicQueues:
         self.keyless: KeylessChoice = partitioning.make_choice(self.appender, self.partitions)
 
     def partition_of(self, view: TopicView, partition: int | None, key: bytes | None) -> int | None:
-        """The partition that the caller or the key decides; `None` where the choice is ours."""
+        """Return the partition that the caller or the key decides; `None` if neither does."""
         if partition is not None:
             return partition
         decided = partition_of(self._key_rule, key, view.partition_count)
         return None if decided == UNDECIDED else decided
 
     def queue(self, partition: int, metadata: ClusterMetadata) -> PartitionQueue:
-        """The partition's queue, made if need be."""
+        """Return the partition's queue; create it if there is none."""
         queue = self.partitions.get(partition)
         if queue is None:
             queue = self.partitions[partition] = PartitionQueue(

@@ -1,1 +1,1 @@
-"""What is asked of brokers, one module a kind of request; `exchange` is the shape that all of them have."""
+"""Requests to brokers, one module for each kind; `exchange` is their common interface."""

@@ -1,14 +1,14 @@
-"""When an audited producer publishes marks: heartbeats while it works, and one when all its records are settled.
+"""Publishing the marks of an audited producer: heartbeats while it works, and one when all records are settled.
 
-The marks go through an accumulator as all records do, unnumbered, in memory of their own (those of a transactional
-producer through another Sender's): they wait for no room and take none of `buffer.memory`.
+The marks go through an accumulator as all records do, unnumbered, in memory of their own. They wait for no memory
+and use none of `buffer.memory`. A transactional producer's marks go through the accumulator of another Sender.
 
 Invariants:
 
-1. `MARKS_STATES` is the table of states. After the closing mark there is none.
-2. Nothing here fails a record of the user's or stops the producer: what goes wrong with a mark is a warning.
-3. A heartbeat is published only where something changed since the last one that was acknowledged or is on its way.
-4. The end waits for a topic that is not known yet `_PATIENCE` seconds at most (and not at all where it has been
+1. `MARKS_STATES` is the table of states. After the closing mark there is no other.
+2. Nothing here fails a user's record or stops the producer: a problem with a mark is a warning.
+3. A heartbeat is published only if something changed since the last one that was acknowledged or is in flight.
+4. The end waits for an unknown audit topic for `_PATIENCE` seconds at most (and not at all if the topic has been
    missing for longer), and for the mark itself as long as for any record (`delivery.timeout.ms`).
 """
 
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
     from aioproduce.core.exchanges.metadata_requests import MetadataRequests
     from aioproduce.records import RecordMetadata
 
-# How soon it is looked again whether the audit topic became known, and how long one that is made as it is asked for
-# may take to get its leaders.
+# Seconds between two checks whether the audit topic became known.
 _LOOK_AGAIN: Final = 1.0
+# Seconds that an auto-created topic may take to get its leaders.
 _PATIENCE: Final = 5.0
-# Runs of failed numbers in a mark; fewer where the mark would be larger than a request may be.
+# Runs of failed numbers in a mark; fewer if the mark would exceed the largest request.
 _MOST_RUNS: Final = 1000
 
 _log = logging.getLogger("aioproduce.audit")
 
 
 class MarksState(Enum):
-    """Where the marks of a producer are."""
+    """The state of a producer's marks."""
 
     BEATING = auto()
     """Heartbeats are published."""
     CLOSING = auto()
-    """The producer closes; its last mark is still to come."""
+    """The producer closes; its last mark is not sent yet."""
     LAST_SENT = auto()
-    """The last mark is on its way."""
+    """The last mark is queued or in flight."""
     ENDED = auto()
-    """There is no more."""
+    """No more marks follow."""
 
 
 _Event: TypeAlias = Literal["closing", "last sent", "ended"]
@@ -74,17 +74,17 @@ MARKS_STATES: Final[StateTable[MarksState, _Event]] = StateTable(
 
 @final
 class AuditMarks(Exchange):
-    """Publishes the marks of one producer.
+    """The exchange that publishes the marks of one producer.
 
     Args:
-        source: Makes them.
-        audit: What they tell.
-        wall_ms: Milliseconds since the epoch.
+        source: The source of the marks.
+        audit: The account that the marks report.
+        wall_ms: Returns milliseconds since the epoch.
         metadata: The audit topic's partitions.
-        requests: Asks for them.
-        accumulator: Where marks are queued.
+        requests: The requests for metadata.
+        accumulator: The queue of the marks.
         now: The current instant.
-        most: Bytes of a mark at most.
+        most: The largest size of a mark, in bytes.
 
     Attributes:
         state: See `MarksState`.
@@ -126,19 +126,19 @@ class AuditMarks(Exchange):
         self._accumulator = accumulator
         self._most = most
         self._has_warned = False
-        # What the last mark told: how many were acknowledged, and how many failed; `None` for one that was lost.
+        # The counts of acknowledged and failed records in the last mark; `None` if that mark failed.
         self._told: tuple[int, int] | None = (0, 0)
         self._ends_at = inf
         self._patience_ends_at = now + _PATIENCE
         self.state: MarksState = MarksState.BEATING
         self.timer_at: float = now + source.heartbeat
-        # Known when the first mark is due; a cluster that makes topics as they are asked for does so now.
+        # Asked for now, so that the topic is known when the first mark is due; a cluster may auto-create it.
         requests.want_topic(source.topic, now)
 
     # -- heartbeats ---
 
     def advance(self, now: float) -> None:
-        """Publish a heartbeat if one is due and there is something to tell."""
+        """Publish a heartbeat if one is due and there is something new to report."""
         if self.timer_at > now:
             return
         if self.state is not MarksState.BEATING:
@@ -158,7 +158,7 @@ class AuditMarks(Exchange):
         return self._audit.acknowledged, self._audit.failed
 
     def _topic(self, now: float) -> TopicView | None:
-        """The audit topic; where it is not known it is asked for, or warned of."""
+        """Return the audit topic; if it is unknown, ask for it, and warn if it has been missing for long."""
         name = self._source.topic
         topic = self._metadata.topic(name)
         if topic is None:
@@ -172,15 +172,15 @@ class AuditMarks(Exchange):
         if not self._has_warned:
             self._has_warned = True
             _log.warning(
-                "marks cannot be published to the audit topic %s: %s. Records go on and are numbered, but a "
-                "missing tail cannot be told from one that was never sent. %s, or give Auditor(topic=...) another",
+                "marks cannot be published to the audit topic %s: %s. Records are still sent and numbered, but if "
+                "the last ones are lost, no audit detects it. %s, or set another topic with Auditor(topic=...)",
                 self._source.topic,
                 why,
                 remedy,
             )
 
     def _publish(self, topic: TopicView, now: float, *, is_closing: bool) -> bool:
-        """Queue a mark; says whether that was possible."""
+        """Queue a mark; return whether that was possible."""
         at = self._wall_ms()
         runs = _MOST_RUNS
         while True:
@@ -189,14 +189,16 @@ class AuditMarks(Exchange):
             if size <= self._most:
                 break
             if not runs:
-                self._warn(f"a mark takes {size} bytes, max.request.size is {self._most}", "Raise that")
+                self._warn(
+                    f"a mark takes {size} bytes, max.request.size is {self._most}", "Raise max.request.size"
+                )
                 return False
             runs //= 2
         records = RecordBatchBuffer(bytearray(size))
         records.try_append(at, key, value, None)
         partition = partition_for_key(key, topic.partition_count)
         result = self._accumulator.append_batch(OwnMemory(size), topic, partition, records, now)
-        # With a callback a failure is observed: it is told here, and nowhere else.
+        # The callback makes the failure count as observed: it is reported here, and nowhere else.
         make_delivery(result, 0, at, len(key), len(value))._add_delivery_callback(self._settled)
         self._told = self._counts
         return True
@@ -204,19 +206,19 @@ class AuditMarks(Exchange):
     def _settled(self, _metadata: RecordMetadata, error: BaseException | None) -> None:
         if error is not None:
             self._told = None
-            self._warn(str(error), "Look at its partitions")
+            self._warn(str(error), "Check its partitions")
 
     # -- the end ---
 
     def begin_close(self, now: float) -> None:
-        """The producer closes: no more heartbeats, but the last mark once all records are settled."""
+        """Stop the heartbeats; the last mark follows once all records are settled."""
         self._move("closing")
         self.timer_at = inf
         if self._metadata.topic(self._source.topic) is None:
             self._requests.want_topic(self._source.topic, now)
 
     def finish(self, now: float) -> bool:
-        """All records are settled, and with them the last mark if it was sent; says whether nothing is left."""
+        """Send the last mark, or end if it is settled; return whether nothing is left to do."""
         if self.state is MarksState.LAST_SENT:
             self._move("ended")
         elif self.state is MarksState.CLOSING:
@@ -229,7 +231,7 @@ class AuditMarks(Exchange):
             return
         topic = self._topic(now)
         if topic is not None:
-            # After a closing mark a number that is missing is a lost record: none is sent where that is not known.
+            # After a closing mark a missing number is a lost record. So a mark is closing only if all are settled.
             is_settled = self._audit.settled_below == self._audit.given
             is_sent = self._publish(topic, now, is_closing=is_settled)
             self._move("last sent" if is_sent else "ended")
@@ -237,14 +239,14 @@ class AuditMarks(Exchange):
         is_answered = self._metadata.topic_error(self._source.topic) != codes.NONE
         self._ends_at = min(self._ends_at, self._patience_ends_at if is_answered else now + _PATIENCE)
         if self._has_warned or now >= self._ends_at:
-            self._warn("its partitions did not become known", "Create it, or look at the brokers")
+            self._warn("its partitions did not become known", "Create it, or check the brokers")
             self._move("ended")
             self.timer_at = inf
             return
         self.timer_at = self._ends_at
 
     def handle_timer(self, now: float) -> None:
-        """Leave it to `advance()`, which sets the next instant."""
+        """Do nothing: `advance()` sets the next instant."""
 
     def _move(self, event: _Event) -> None:
         self.state = MARKS_STATES.after(self.state, event)

@@ -1,13 +1,13 @@
-"""Keeping metadata current: when to ask, whom, and who is told of the answer.
+"""Requests for metadata, their answers, and the waiters for topics.
 
-`ClusterMetadata` knows what is due; here it is asked for, over whichever connection is least loaded, and the
-accumulator learns of leaders that moved.
+`ClusterMetadata` decides what is due. This module requests it over the least loaded connection, and reports moved
+leaders to the accumulator.
 
 Invariants:
 
 1. One request is in flight at most; its answer, or the loss of its connection, ends it.
-2. A waiter is told once: when an answer about its topic came, or by `wake_all()`.
-3. When no broker that is known can be reached, the bootstrap servers are begun with again (KIP-899).
+2. A waiter is notified once: by an answer about its topic, or by `wake_all()`.
+3. If no known broker can be reached, the client starts again from the bootstrap servers (KIP-899).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aioproduce.sender")
 
 _ANY_TOPIC: Final = ""
-"""No topic has this name: those who wait for it wait for any metadata."""
+"""No topic has this name: its waiters wait for any metadata."""
 
 
 @final
 class TopicWaiter:
-    """Someone who waits for news of a topic."""
+    """A waiter for news of a topic."""
 
     __slots__ = ("notify", "topic")
 
@@ -48,10 +48,10 @@ class TopicWaiter:
 
 @final
 class MetadataRequests(Exchange):
-    """Sends metadata requests and spreads their answers.
+    """The exchange of metadata requests.
 
     Attributes:
-        has_news: Set when somebody asked for something; the Sender clears it when it has looked.
+        has_news: Set when metadata was asked for; `advance()` clears it.
     """
 
     __slots__ = (
@@ -87,20 +87,20 @@ class MetadataRequests(Exchange):
     # -- who waits ---
 
     def await_any(self, notify: Callable[[], None], now: float) -> TopicWaiter:
-        """Ask anew, and tell when any answer came."""
+        """Request metadata, and notify when any answer came."""
         self.request(now)
         return self._add(_ANY_TOPIC, notify)
 
     def await_topic(self, topic: str, notify: Callable[[], None], now: float) -> TopicWaiter:
-        """Ask for a topic, and tell when an answer about it came."""
+        """Ask for a topic, and notify when an answer about it came."""
         self.want_topic(topic, now)
         return self._add(topic, notify)
 
     def want_topic(self, topic: str, now: float) -> None:
-        """Ask for a topic where there is no good answer yet, within the back-off; nobody is told."""
+        """Ask for a topic that is not known yet, within the back-off, without a waiter."""
         self._metadata.want_topic(topic, now)
         due_at = self._metadata.next_update_at()
-        # Not where it is looked at by then in any case: who asks in each step would keep the core from its rest.
+        # No news if a step is due by then anyway: otherwise a caller that asks in each step keeps the core busy.
         if due_at is not None and due_at < self.timer_at and not self.awaits_connection:
             self.has_news = True
 
@@ -110,7 +110,7 @@ class MetadataRequests(Exchange):
         return waiter
 
     def forget(self, waiter: TopicWaiter) -> None:
-        """The waiter waits no longer; nothing happens if it was told already."""
+        """Remove a waiter; nothing happens if it was notified already."""
         waiters = self._waiters.get(waiter.topic)
         if waiters is not None:
             waiters.pop(waiter, None)
@@ -118,26 +118,26 @@ class MetadataRequests(Exchange):
                 del self._waiters[waiter.topic]
 
     def wake_all(self) -> None:
-        """Tell everyone, whatever they wait for."""
+        """Notify all waiters, for any topic."""
         waiting, self._waiters = self._waiters, {}
         for waiters in waiting.values():
             for waiter in waiters:
                 waiter.notify()
 
     def tell_of_failure(self) -> None:
-        """Tell those who wait for any answer that an address could not be reached; they may wait again."""
+        """Notify the waiters for any answer that an address could not be reached; they may wait again."""
         for waiter in self._waiters.pop(_ANY_TOPIC, ()):
             waiter.notify()
 
     def request(self, now: float) -> None:
-        """What is known may be out of date: ask again, within the back-off."""
+        """Ask again for metadata that may be out of date, within the back-off."""
         self._metadata.request_update(now)
         self.has_news = True
 
     # -- asking ---
 
     def advance(self, now: float) -> None:
-        """Send a request if one is due and a broker can take it."""
+        """Send a request if one is due and a broker can accept it."""
         metadata = self._metadata
         self.has_news = self.awaits_connection = False
         self.timer_at = inf
@@ -162,7 +162,7 @@ class MetadataRequests(Exchange):
             self._rebootstrap("none of the known brokers can be reached", now)
             connection = self._connections.least_loaded(metadata.brokers, now)
         if connection is None:
-            # The connections wake us when one is ready or may be tried; time alone may call for a re-bootstrap.
+            # A connection that becomes ready or may be tried causes a step; only time can call for a re-bootstrap.
             self.awaits_connection = True
             at = metadata.rebootstrap_at()
             self.timer_at = inf if at is None else at
@@ -198,8 +198,8 @@ class MetadataRequests(Exchange):
     # -- answers ---
 
     def answered(self, response: MetadataResponse, now: float) -> bool:
-        """Take an answer in and tell who waits for it."""
-        # A record that found its batch open marked nothing, and neither did a send that waits.
+        """Apply an answer and notify its waiters."""
+        # An append to an open batch does not touch its topic, and neither does a send that waits.
         for topic in (*self._waiters, *{batch.topic for batch in self._accumulator.incomplete}):
             self._metadata.touch(topic, now)
         change = self._metadata.update(response, now)
@@ -212,7 +212,7 @@ class MetadataRequests(Exchange):
         if self._accumulator.readiness.ready.leaderless_topics:
             self._ask_for_leaders(now)
         if not self._metadata.is_bootstrapping:
-            # Bootstrap connections go when idle; the brokers' own are used from here on.
+            # Bootstrap connections end when idle; the brokers' own are used from here on.
             self._connections.retain([broker.node_id for broker in self._metadata.brokers])
         for topic in (*change.topics, _ANY_TOPIC):
             for waiter in self._waiters.pop(topic, ()):
@@ -220,12 +220,12 @@ class MetadataRequests(Exchange):
         return False
 
     def _tell_appeared(self, name: str) -> None:
-        """Once for each topic: it comes to be once."""
+        """Log that a topic was created; that happens once for each topic."""
         view = self._metadata.topic(name)
         if view is not None:
             _log.info(
-                "topic %r did not exist when the producer asked for it, and now it does: the broker created it "
-                "(auto.create.topics.enable), with %d partition(s) and %d replica(s), unless somebody else did. "
+                "topic %r did not exist when the producer asked for it, but exists now, with %d partition(s) and "
+                "%d replica(s). Unless somebody else created it, the broker did (auto.create.topics.enable). "
                 "If the name is a mistake, delete the topic",
                 name,
                 view.partition_count,
@@ -233,15 +233,15 @@ class MetadataRequests(Exchange):
             )
 
     def lost(self, loss: Lost, now: float) -> None:
-        """No answer comes: ask again, within the back-off."""
+        """Ask again, within the back-off: no answer will come."""
         self._metadata.update_failed(now)
 
     def broker_lost(self, now: float) -> None:
-        """A connection went down, whatever it carried: its broker may be gone, which is why leaders move."""
+        """Ask for metadata after any lost connection: its broker may be gone, and then its leaders move."""
         self._metadata.request_update(now)
         if self._metadata.version == 0 or self._connections.security_error is not None:
             self.tell_of_failure()
 
     def begin_close(self, now: float) -> None:
-        """Nobody waits for a topic any more: no record is taken."""
+        """Wake all waiters: no more records are accepted."""
         self.wake_all()

@@ -1,14 +1,14 @@
-"""What becomes of a batch: the broker's answer, a lost connection, its delivery time-out, or a forced close.
+"""The outcome of a batch after an answer, a lost connection, its delivery time-out, or a forced close.
 
-Called by the Sender. The one place that decides between success, retry, split and failure, and that knows
-whether a failed record may be in the log in spite of it.
+Called by the Sender. Only this module decides between success, retry, split and failure, and whether a failed
+record may still be in the log.
 
 Invariants:
 
-1. Every way out of here settles the batch's futures once, or puts the batch back into its queue.
-2. A batch whose answer was lost, or came with a code that leaves it open, is `possibly_written` from then on.
-3. `settled` gets every result that has callbacks, in the order of completion; whoever drives the core runs them
-   after the step, never within: a callback may send again or close.
+1. Every path through here settles the batch's futures once, or puts the batch back into its queue.
+2. A batch whose answer was lost, or has an ambiguous code, is `possibly_written` from then on.
+3. `settled` gets every result that has callbacks, in the order of completion. The driver runs them after the step,
+   never within it: a callback may send again or close.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _AMBIGUOUS: Final = frozenset(
         codes.KAFKA_STORAGE_ERROR,
     }
 )
-"""Codes after which the batch may be in the log. Codes that this client does not know are taken for such."""
+"""Codes after which the batch may be in the log. Codes that this client does not know count as ambiguous, too."""
 
 _AMBIGUOUS_FOR_ALL: Final = _AMBIGUOUS | {codes.NOT_LEADER_OR_FOLLOWER}
-"""Likewise with acks=all: a leader that has appended waits for its followers, and answers this if it is deposed
-meanwhile (Partition.checkEnoughReplicasReachOffset), while the next leader may have what it appended."""
+"""The same with acks=all: a leader that has appended waits for its followers. If it loses the leadership meanwhile,
+it answers this code (Partition.checkEnoughReplicasReachOffset), but the next leader may have the batch."""
 
 _NO_TOPIC: Final = object()
 
@@ -69,12 +69,12 @@ _log = logging.getLogger("aioproduce.sender")
 
 @final
 class ProduceCompletion:
-    """Turns answers into outcomes.
+    """The decision on the outcome of each batch.
 
     Attributes:
         settled: See invariant 3.
         keeps_order_by_muting: Whether one request at a time keeps the order of a partition.
-        transaction: The open one of a transactional producer, which sets it; `None` for others.
+        transaction: The open transaction of a transactional producer, which sets it; `None` otherwise.
     """
 
     __slots__ = (
@@ -121,10 +121,10 @@ class ProduceCompletion:
         connection: BrokerConnection,
         now: float,
     ) -> bool:
-        """The broker answered the request that carried these batches.
+        """Handle the answer to the request that carried these batches.
 
         Returns:
-            Whether it acknowledged all of them.
+            Whether the broker acknowledged all of them.
         """
         if self.transaction is not None:
             self.transaction.answered_produce(now)
@@ -157,13 +157,13 @@ class ProduceCompletion:
     def unanswered(
         self, batches: Sequence[ProducerBatch], reason: str, *, timed_out: bool, now: float
     ) -> None:
-        """The connection that carried these batches is gone; their memory is ours again."""
+        """Handle the loss of the connection that carried these batches; it uses their memory no more."""
         code = codes.REQUEST_TIMED_OUT if timed_out else codes.NETWORK_EXCEPTION
         for batch in batches:
             self._lost(batch, code, reason, now)
 
     def written(self, batches: Sequence[ProducerBatch], now: float) -> None:
-        """With acks=0: the transport has passed on the last byte of these batches."""
+        """Complete batches that were sent with acks=0: the transport has written their last byte."""
         for batch in batches:
             self._complete(batch, _answer(batch, codes.NONE, None), now)
 
@@ -212,7 +212,7 @@ class ProduceCompletion:
             self._metrics.batches.retried(batch, now)
             self._accumulator.reenqueue(batch, now)
         elif now >= batch.deadline and codes.is_retriable(code):
-            # Whichever is handled first, this or `expire()`: out of time is what it is.
+            # The error is a time-out, in whichever order this and `expire()` run.
             self._fail(batch, self._timeout(batch, now, is_unanswered=False), now, answer_came=True)
         else:
             error = self._rejection(batch, answer) if was_answered else self._disconnection(batch, answer)
@@ -226,15 +226,15 @@ class ProduceCompletion:
     def _succeed(self, batch: ProducerBatch, answer: PartitionProduceResponse, now: float) -> None:
         if self._sequences is not None:
             self._sequences.batch_succeeded(batch)
-        # Of a batch that the broker had before, it may not know any more where (DUPLICATE_SEQUENCE_NUMBER).
+        # For a repeated batch (DUPLICATE_SEQUENCE_NUMBER) the broker may not remember the offset.
         offset = answer.base_offset if answer.error_code == codes.NONE else -1
         self._metrics.batches.ended(batch, now, is_failed=False)
         batch.succeed(offset, answer.log_append_time, answer.log_start_offset)
         self._after_settling(batch)
 
     def _may_split(self, batch: ProducerBatch) -> bool:
-        # If it may be in the log already (the limit was lowered since, or the new leader's is lower), its parts
-        # would be no repetitions to the broker, which knows sequences by batch: they would be written again.
+        # A batch may be in the log already if the limit was lowered since, or the new leader's is lower. The broker
+        # compares the sequences of whole batches, so it would not recognise the parts and would write them again.
         return batch.record_count > 1 and not (self._sequences is not None and batch.possibly_written)
 
     def _may_retry(self, batch: ProducerBatch, answer: PartitionProduceResponse, now: float) -> bool:
@@ -275,10 +275,10 @@ class ProduceCompletion:
     # -- time and close ---
 
     def expire(self, now: float) -> None:
-        """Fail what has reached its delivery time-out, queued or in flight."""
+        """Fail batches that have reached their delivery time-out, queued or in flight."""
         for batch in self._accumulator.expired(now):
             if batch.is_settled:
-                continue  # it failed with its transaction, as the one before it expired
+                continue  # it failed with its transaction, when a batch before it expired
             is_unanswered = batch.state is BatchState.IN_FLIGHT
             self._give_up(batch, self._timeout(batch, now, is_unanswered=is_unanswered), now)
 
@@ -289,7 +289,7 @@ class ProduceCompletion:
                 self._give_up(batch, make_error(batch), now)
 
     def fail_queued(self, make_error: Callable[[ProducerBatch], DeliveryError], now: float) -> None:
-        """Fail every batch that is not on its way: its transaction is not committed."""
+        """Fail every batch that is not in flight: its transaction is not committed."""
         for batch in self._accumulator.incomplete:
             if batch.is_in_queue:
                 self._give_up(batch, make_error(batch), now)
@@ -303,7 +303,7 @@ class ProduceCompletion:
     def compression_failed(
         self, batch: ProducerBatch, codec_name: str, cause: BaseException, now: float
     ) -> None:
-        """A batch could not be compressed, so it cannot be sent."""
+        """Fail a batch that could not be compressed."""
         error = DeliveryError(
             f"{batch.record_count} record(s) for {batch.topic_partition} could not be compressed with {codec_name} "
             f"({cause!r}). {_may_be_written(batch)}",
@@ -325,7 +325,7 @@ class ProduceCompletion:
             batch.possibly_written = True
             where = "the latest attempt is not answered"
             if batch.last_error is not None:
-                where += f", and one before it failed: {batch.last_error}"
+                where += f", and an earlier one failed: {batch.last_error}"
         elif batch.last_error is not None:
             where = f"the latest of {batch.attempts} attempts failed: {batch.last_error}"
             if code == codes.NETWORK_EXCEPTION:
@@ -353,9 +353,9 @@ class ProduceCompletion:
         return error
 
     def _why_unsent(self, leader: int) -> tuple[str, Mapping[str, str]]:
-        """Return why a batch did not leave, in words, and the connections that failed, if that is the root.
+        """Return why a batch was not sent, in words, and the failed connections, if they are the cause.
 
-        Without any broker there is no leader either: it is the connections that somebody has to mend.
+        If no broker can be reached, no leader is known either: then the connections are the problem to solve.
         """
         failed = self._connection_errors()
         if leader >= 0:
@@ -364,7 +364,7 @@ class ProduceCompletion:
             if address in failed:
                 cause = failed[address]
                 return f"because broker {leader} cannot be reached: {cause}", {address: cause}
-            return f"because broker {leader} accepts nothing", {}
+            return f"because broker {leader} accepts no requests now", {}
         if failed and len(failed) == len(self._metadata.brokers):
             return f"because no broker can be reached: {'; '.join(failed.values())}", failed
         return "because the partition has no known leader", {}
@@ -393,12 +393,12 @@ class ProduceCompletion:
         )
 
     def forced_close(self, batch: ProducerBatch) -> ForcedCloseError:
-        """The error of a record that `close()` gave up on."""
+        """Return the error of a record that was not acknowledged before a forced close."""
         in_flight = batch.state is BatchState.IN_FLIGHT
         batch.possibly_written = batch.possibly_written or in_flight
         return ForcedCloseError(
-            f"the producer was closed before {batch.topic_partition} acknowledged: give close() more time, "
-            f"or flush() before. {_may_be_written(batch)}",
+            f"the producer was closed before {batch.topic_partition} acknowledged the record: give close() more "
+            f"time, or call flush() first. {_may_be_written(batch)}",
             topic_partition=batch.topic_partition,
             possibly_written=batch.possibly_written,
             attempts=batch.attempts,
@@ -429,19 +429,19 @@ class ProduceCompletion:
     def _record_errors(
         self, batch: ProducerBatch, answer: PartitionProduceResponse
     ) -> dict[int, BaseException] | None:
-        """The error of each record, where the broker singled some out (KIP-467)."""
+        """Return the error of each record, if the broker reported errors of single records (KIP-467)."""
         if not answer.record_errors:
             return None
         complaints = {error.batch_index: error.message for error in answer.record_errors}
         errors: dict[int, BaseException] = {}
         for index in range(batch.record_count):
             if index in complaints:
-                # The code of the partition is that of the record only where there is just one.
+                # The partition's code is the record's code only if there is one faulty record.
                 code = answer.error_code if len(complaints) == 1 else codes.INVALID_RECORD
                 text = complaints[index] or answer.error_message or codes.message_of(code)
             else:
                 code = answer.error_code
-                text = "the record is not at fault: it shared its batch with one that the broker refused"
+                text = "the broker refused another record of the batch, not this one"
             errors[index] = BrokerRejectedError(
                 f"{batch.topic_partition}: {codes.name_of(code)}: {text}. {_may_be_written(batch)}",
                 code=code,
@@ -458,12 +458,12 @@ class ProduceCompletion:
 def _by_topic(
     answers: Sequence[PartitionProduceResponse],
 ) -> dict[str | UUID | None, dict[int, PartitionProduceResponse]]:
-    """Answers by their topic's name, or by its id from Produce v13 on, and by partition."""
+    """Return answers by topic name (from Produce v13 on, by topic id) and by partition."""
     by_topic: dict[str | UUID | None, dict[int, PartitionProduceResponse]] = {}
     previous: object = _NO_TOPIC
     for answer in answers:
         topic = answer.topic_id if answer.topic is None else answer.topic
-        # Those of one topic stand together and share its id, which takes a microsecond to be looked up by.
+        # Answers of one topic are adjacent and share one id object. A look-up by id takes a microsecond.
         if topic is not previous:
             previous = topic
             of_topic = by_topic.setdefault(topic, {})
@@ -491,5 +491,5 @@ def _describe(answer: PartitionProduceResponse) -> str:
 
 def _may_be_written(batch: ProducerBatch) -> str:
     if batch.possibly_written:
-        return "It may be in the log in spite of this: sending it again can duplicate it"
+        return "It may be in the log, so sending it again can duplicate it"
     return "It is not in the log"

@@ -1,11 +1,11 @@
-"""Produce requests: to whom, with which batches, in which version.
+"""Produce requests: the broker, the batches and the version of each.
 
-What an answer, a loss or a time-out means for a batch is `produce_completion`'s.
+`produce_completion` decides what an answer, a loss or a time-out means for a batch.
 
 Invariants:
 
-1. A broker gets a request only over a connection that takes one now: nothing is queued behind a connection.
-2. Where order is kept by muting, a partition is muted before its batch is on its way.
+1. A request is made only if a connection accepts it now: nothing is queued behind a connection.
+2. If muting keeps the order, a partition is muted before its batch is sent.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
     from aioproduce.wire.messages import ProduceResponse
 
 _LAST_VERSION_BY_NAME: Final = 12
-"""From version 13 on topics are named by their ids alone."""
+"""From version 13 on, topics are identified by their ids alone."""
 
 
 @final
 class ProduceRequests(Exchange):
-    """Drains the accumulator into requests.
+    """The exchange that drains the accumulator into Produce requests.
 
     Args:
         config: The settings.
-        accumulator: Gives the batches of each broker.
-        sequences: Without a producer id nothing is sent; `None` where no id is needed.
+        accumulator: The source of each broker's batches.
+        sequences: The idempotent protocol's state: nothing is sent without a producer id. `None` without it.
         compression: Batches that could not be compressed for a request fail; `None` without compression.
-        metadata: Where each broker is.
-        connections: Ways to the brokers.
-        loads: Hears which brokers were drained, and which keep their batches waiting.
-        metrics: Hears of the batches sent.
-        completion: What becomes of the batches.
-        transaction: The open one of a transactional producer: it says when, and in which version.
+        metadata: The brokers' addresses.
+        connections: The connections to the brokers.
+        loads: Counts which brokers were drained, and which keep their batches waiting.
+        metrics: Counts the batches sent.
+        completion: Decides the outcome of batches.
+        transaction: The transaction of a transactional producer, which limits when and in which version to send.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class ProduceRequests(Exchange):
     # -- steps ---
 
     def advance(self, now: float) -> None:
-        """One request to each broker that has batches waiting, and room for it."""
+        """Send one request to each broker with waiting batches whose connection accepts it."""
         readiness = self._accumulator.readiness
         readiness.has_news = False
         if (self._sequences is None or self._sequences.is_ready) and (
@@ -119,7 +119,7 @@ class ProduceRequests(Exchange):
         loads.pass_time(nodes, now)
         for node in list(nodes):
             address = self._metadata.broker(node)
-            assert address is not None, "whoever is a partition's leader has an address"
+            assert address is not None, "every leader has an address"
             connection = self._connections.ensure(address, now)
             if connection is None or not connection.can_send(now):
                 loads.blocked(node, now)
@@ -154,7 +154,7 @@ class ProduceRequests(Exchange):
         connection.send(
             ApiKey.PRODUCE,
             encode,
-            # Past its constructor, which would be a call of Python code for each request.
+            # Not by its constructor, which would be a call of Python code for each request.
             tuple.__new__(_Sent, (self._completion, connection, batches)),
             now,
             expects_response=config.acks != 0,
@@ -162,27 +162,27 @@ class ProduceRequests(Exchange):
         )
         self._metrics.batches.sent(batches, now)
 
-    # -- time: `timer_at` stays at infinity, as the Sender looks at the accumulator's own timer ---
+    # -- time: `timer_at` stays at infinity, because the Sender reads the accumulator's own timer ---
 
     def handle_timer(self, now: float) -> None:
-        """Fail what is out of time; make ready what has lingered or backed off."""
+        """Fail expired batches; make batches ready whose linger or back-off is over."""
         self._completion.expire(now)
         self._accumulator.readiness.handle_timer(now)
 
     # -- the end ---
 
     def begin_close(self, now: float) -> None:
-        """Let nothing in any more, and send what is there without lingering."""
+        """Accept no more records, and send the accepted ones without lingering."""
         self._accumulator.begin_close(now)
 
     def finish(self, now: float) -> bool:
-        """Whether every record has its outcome."""
+        """Return whether every record has its outcome."""
         return not self._accumulator.has_incomplete
 
 
 @final
 class _Sent(NamedTuple):
-    """One request: hears of its end for its batches."""
+    """One request, which passes its answer or loss on for its batches."""
 
     completion: ProduceCompletion
     connection: BrokerConnection

@@ -1,12 +1,12 @@
-"""Getting a producer id: the one request that the idempotent protocol makes before it can send.
+"""Requests for a producer id, which the idempotent protocol needs before it can send.
 
-Any broker can answer it.
+Any broker can answer them.
 
 Invariants:
 
 1. One request is in flight at most; failures back off.
-2. An answer that no retry can change fails the records that wait for the id, and only those: the right may be
-   granted later, so later records try anew.
+2. An answer that no retry can change fails the records that wait for the id, and only those. The permission may be
+   granted later, so later records try again.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from aioproduce.core.retry import ExponentialBackoff
     from aioproduce.wire.messages import InitProducerIdResponse
 
-# Java gives the idempotent producer the largest time-out there is: it has no transaction to time out.
+# Java uses the largest possible time-out: an idempotent producer has no transaction that could time out.
 _NO_TRANSACTION_TIMEOUT: Final = (2**31 - 1) / 1000
 
 
 @final
 class ProducerIdRequests(Exchange):
-    """Asks for a producer id, and again, until there is one; `timer_at` tells when a failed request is repeated."""
+    """The exchange of producer id requests, repeated until there is an id; `timer_at` ends the back-off."""
 
     __slots__ = (
         "_accumulator",
@@ -80,10 +80,10 @@ class ProducerIdRequests(Exchange):
         sequences = self._sequences
         for topic_partition in sequences.settle_sequences():
             self._accumulator.unblock(topic_partition, now)
-        # An id, or answers that settle sequences in doubt.
+        # It waits for an id, or for answers that settle unresolved sequences.
         self.awaits_connection = not sequences.is_at_rest
         if not sequences.needs_producer_id or self.timer_at != inf:
-            return  # there is one, or it is on its way, or this backs off
+            return  # there is an id, or a request is in flight, or this backs off
         connection = self._connections.least_loaded(self._metadata.brokers, now)
         if connection is None:
             return
@@ -99,13 +99,13 @@ class ProducerIdRequests(Exchange):
                 now,
             )
         except UnsupportedVersionError:
-            # Cannot happen with a broker that takes record batches v2; such a broker is refused when connecting.
+            # Every broker with record batches v2 supports this request; older brokers are refused when connecting.
             self._failed(codes.UNSUPPORTED_VERSION, now)
             return
         sequences.init_begun()
 
     def answered(self, response: InitProducerIdResponse, now: float) -> bool:
-        """Take an answer in."""
+        """Apply an answer."""
         if response.error_code != codes.NONE:
             self._failed(response.error_code, now)
             return False
@@ -115,23 +115,23 @@ class ProducerIdRequests(Exchange):
         return False
 
     def lost(self, loss: Lost, now: float) -> None:
-        """No answer comes: ask again, within the back-off."""
+        """Ask again, within the back-off: no answer will come."""
         self._failed(None, now)
 
     def _failed(self, code: int | None, now: float) -> None:
-        """None came: `code` is the broker's answer, or `None` where the connection was lost."""
+        """Back off after a request without an id: `code` is the broker's answer, `None` after a lost connection."""
         if not self._sequences.needs_producer_id:
             self._sequences.init_failed(is_fatal=False)
         self.timer_at = now + self._retry.backoff(self._failures)
         self._failures += 1
         if code is None or codes.is_retriable(code):
             return
-        # Records that wait for the id cannot be sent; later ones try anew, as the right may be granted.
+        # Records that wait for the id cannot be sent; later ones try again, as the permission may be granted.
         name, text = codes.name_of(code), codes.message_of(code)
         self._bounded_log.warning(("init", code), now, "no producer id: %s: %s", name, text)
         self._completion.fail_all(
             lambda batch: ProducerFatalError(
-                f"the cluster refuses this producer an id, which enable.idempotence=true needs: {name}: {text}. "
+                f"the cluster refuses a producer id, which enable.idempotence=true needs: {name}: {text}. "
                 "Grant IdempotentWrite on the cluster (or Write on a topic), or set enable.idempotence=false",
                 code=code,
                 name=name,

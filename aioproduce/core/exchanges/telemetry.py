@@ -1,18 +1,18 @@
-"""KIP-714: asking the cluster which metrics of this client it wants, and pushing them to it.
+"""Client metrics for the cluster (KIP-714): requests for its subscriptions, and pushes of the metrics.
 
-What is pushed is made by a `PayloadSource`, which lives above the core.
+A `PayloadSource`, which lives above the core, makes the payload of a push.
 
 Invariants:
 
-1. Brokers that do not offer the two APIs are asked nothing, and no connection is opened for a question: only for
-   a push that a broker has asked for.
-2. The state moves only along `TELEMETRY_STATES`. In TERMINATED nothing is sent any more; who waits for the
-   client's id has been told.
-3. Nothing that a broker answers, and no failure of the source, reaches the records: at worst the pushing ends.
-4. The last push, on close, goes when every record is settled. It holds the close up for a second at most, and never
-   beyond `delivery.timeout.ms` from the close on.
-5. Nothing is sent twice at once: an interval, of 100 ms at least, lies between a push and what follows it, but for
-   one question after a push that the broker refused.
+1. Brokers that do not offer the two APIs get no request. A connection is opened only for a push that a broker has
+   asked for, never for a subscription request.
+2. The state moves only along `TELEMETRY_STATES`. In TERMINATED nothing is sent any more, and all waiters for the
+   client's id were notified.
+3. No answer of a broker, and no failure of the source, affects the records: at worst the pushes end.
+4. The last push, on close, is sent when every record is settled. It delays the close for a second at most, and
+   never beyond `delivery.timeout.ms` after the begin of the close.
+5. At least 100 ms, usually the push interval, pass between a push and the next request, except for one subscription
+   request after a push that the broker refused.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aioproduce.telemetry")
 
 DEFAULT_PUSH_INTERVAL: Final = 300.0
-"""Seconds until the next try where no broker has told an interval; Kafka's default."""
+"""Seconds until the next try if no broker has set an interval; Kafka's default."""
 
 _SHORTEST_INTERVAL: Final = 0.1
-"""What Kafka's own brokers take as an interval at the least."""
+"""The shortest interval that Kafka's own brokers accept."""
 
 _FIRST_PUSH: Final = 0.5
-"""The first push comes after 0.5 to 1.5 intervals: clients that were started together do not push together."""
+"""The first push comes after 0.5 to 1.5 intervals, so that clients that start together do not push together."""
 
 _LAST_PUSH_BOUND: Final = 1.0
-"""Seconds that the last push may hold the close up."""
+"""Seconds that the last push may delay the close."""
 
 
 class TelemetryState(Enum):
-    """Where the client is in asking, waiting and pushing; Kafka's names."""
+    """The state of subscription and pushes; the names are Kafka's."""
 
     SUBSCRIPTION_NEEDED = "subscription needed"
     SUBSCRIPTION_IN_PROGRESS = "subscription in progress"
@@ -106,25 +106,25 @@ TELEMETRY_STATES: Final[StateTable[TelemetryState, _Event]] = StateTable(
 )
 
 _ASK_AT_ONCE: Final = frozenset({codes.UNKNOWN_SUBSCRIPTION_ID, codes.UNSUPPORTED_COMPRESSION_TYPE})
-"""Answers to a push that mean: what is wanted has changed."""
+"""Answers to a push that mean: the subscription has changed."""
 
 _ASK_LATER: Final = frozenset({codes.TELEMETRY_TOO_LARGE, codes.THROTTLING_QUOTA_EXCEEDED})
-"""Answers that mean: not now. All others that no time cures end the pushing, as in Java."""
+"""Answers that mean: not now. All other non-retriable answers end the pushes, as in Java."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What the cluster wants.
+    """The metrics that the cluster wants.
 
     Attributes:
-        client_instance_id: Who we are to it.
-        subscription_id: What a push names.
+        client_instance_id: This client's id in the cluster.
+        subscription_id: The id that each push contains.
         push_interval: Seconds from push to push.
-        max_bytes: The largest push, as compressed.
+        max_bytes: The largest push, compressed.
         is_delta: Whether totals count from push to push, not from the start.
         compression_types: Ids of codecs, the broker's favourite first, without those that it refused.
-        prefixes: What the names of the wanted metrics begin with; empty: none are wanted.
+        prefixes: Prefixes of the names of the wanted metrics; empty: no metrics are wanted.
     """
 
     client_instance_id: UUID
@@ -139,43 +139,43 @@ class Subscription:
 @final
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What is pushed: OTLP's MetricsData, compressed by the codec of this id."""
+    """The content of a push: OTLP's MetricsData, compressed by the codec of this id."""
 
     compression_type: int
     data: bytes
 
 
 class PayloadSource(Protocol):
-    """Makes payloads, and keeps what deltas count from."""
+    """The source of payloads, which keeps the totals of the last push for deltas."""
 
     def unavailable(self) -> str | None:
-        """Why there can be no payload, with the remedy; `None` where there can. Asked once a subscription."""
+        """Return why there can be no payload, with the remedy, or `None`. Called once for each subscription."""
 
     def make(self, subscription: Subscription) -> Payload:
-        """The metrics of now; as small as it can be made where `max_bytes` is exceeded."""
+        """Return the metrics at present; if they exceed `max_bytes`, as small as possible."""
 
     def pushed(self) -> None:
-        """The broker has, or may have, the payload made last: deltas count from there."""
+        """Let deltas count from the last payload: the broker has it, or may have it."""
 
     def reset(self) -> None:
-        """What totals count from has changed: forget what was pushed."""
+        """Forget the pushed totals: the subscription switched between deltas and totals."""
 
 
 @final
 class Telemetry(Exchange):
-    """Asks for subscriptions, and pushes what they want.
+    """The exchange of telemetry subscriptions and pushes.
 
     Args:
         config: The settings.
-        source: Makes what is pushed.
+        source: The source of payloads.
         metadata: The brokers.
-        connections: The ways to them.
-        random: One of [0, 1), for when the first push comes.
-        bounded_log: For what may come again and again.
+        connections: The connections to them.
+        random: Returns a number in [0, 1), for the instant of the first push.
+        bounded_log: The log for warnings that may repeat.
 
     Attributes:
         state: See `TelemetryState`.
-        client_instance_id: The id that a broker gave this client; kept for its life.
+        client_instance_id: The id that a broker gave this client, for the client's life.
     """
 
     __slots__ = (
@@ -219,7 +219,7 @@ class Telemetry(Exchange):
         self._bounded_log = bounded_log
         self.state: TelemetryState = TelemetryState.SUBSCRIPTION_NEEDED
         self.client_instance_id: UUID | None = None
-        # When something is to be asked or pushed; at infinity while an answer is awaited, and after the end.
+        # When the next request is due; infinity while an answer is awaited, and after the end.
         self._due_at = -inf
         self._ends_at = inf
         self._node_id: int | None = None
@@ -227,30 +227,30 @@ class Telemetry(Exchange):
         self._codec = 0
         self._refused_codecs: set[int] = set()
         self._subscription: Subscription | None = None
-        # How many negotiations there had been when no connection offered telemetry; `None`: one did.
+        # The count of negotiations when no connection offered telemetry; `None` if that has not happened.
         self._unoffered_at: int | None = None
         self._waiters: dict[Callable[[], None], None] = {}
 
     # -- who waits for the id ---
 
     def await_id(self, notify: Callable[[], None]) -> None:
-        """Tell when the id is there, or will never be."""
+        """Notify when the id is there, or will never be."""
         self._waiters[notify] = None
 
     def forget(self, notify: Callable[[], None]) -> None:
-        """This one waits no longer."""
+        """Remove a waiter."""
         self._waiters.pop(notify, None)
 
     def wake_all(self) -> None:
-        """Tell everyone who waits."""
+        """Notify all waiters."""
         waiters, self._waiters = self._waiters, {}
         for notify in waiters:
             notify()
 
-    # -- asking and pushing ---
+    # -- requests ---
 
     def advance(self, now: float) -> None:
-        """Ask or push, if something is due and a broker can take it."""
+        """Send a subscription request or a push, if one is due and a broker can accept it."""
         if self._due_at > now or self._unoffered_at == self._connections.negotiations:
             return
         connection = self._choose(now, may_connect=self._wants_metrics)
@@ -262,7 +262,7 @@ class Telemetry(Exchange):
             self._push(connection, now)
 
     def _choose(self, now: float, *, may_connect: bool) -> BrokerConnection | None:
-        """A connection that can send now: to the broker that answered last, else the one with the least to do."""
+        """Return a connection that can send now: to the broker used last, else the least loaded one."""
         self.awaits_connection = False
         best: BrokerConnection | None = None
         for connection in self._connections.ready():
@@ -280,7 +280,7 @@ class Telemetry(Exchange):
         if not may_connect:
             self._unoffered_at = self._connections.negotiations
             return None
-        # Those that are ready do not offer it: this has another broker connected to, and its readiness wakes us.
+        # No ready connection offers telemetry: this may connect to another broker, whose readiness causes a step.
         self._connections.least_loaded(self._metadata.brokers, now)
         return None
 
@@ -300,11 +300,11 @@ class Telemetry(Exchange):
     def _push(self, connection: BrokerConnection, now: float) -> None:
         subscription = self._subscription
         is_last = self.state is TelemetryState.TERMINATING_PUSH_NEEDED
-        assert subscription is not None, "nothing is pushed that nobody wants"
+        assert subscription is not None, "a push without a subscription"
         try:
             payload = self._source.make(subscription)
         except Exception:
-            # Whatever it is, records must not suffer from it.
+            # No error of the source may affect the records.
             _log.exception("the metrics cannot be encoded: no more are pushed to the cluster")
             self._end()
             return
@@ -313,8 +313,8 @@ class Telemetry(Exchange):
             self._bounded_log.warning(
                 "telemetry size",
                 now,
-                "%d bytes of metrics were not pushed: the broker takes %d (telemetry.max.bytes). Subscribe to "
-                "fewer metrics, or raise it",
+                "%d bytes of metrics were not pushed: the broker accepts %d (telemetry.max.bytes). Subscribe to "
+                "fewer metrics, or raise that limit",
                 size,
                 subscription.max_bytes,
             )
@@ -383,7 +383,7 @@ class Telemetry(Exchange):
             return
         problem = self._source.unavailable()
         if problem is not None:
-            _log.warning("the cluster asks for this client's metrics, and they are not pushed: %s", problem)
+            _log.warning("the cluster asks for this client's metrics, but they are not pushed: %s", problem)
             self._end()
             return
         wait = subscription.push_interval * (_FIRST_PUSH + self._random())
@@ -402,7 +402,7 @@ class Telemetry(Exchange):
     def answered(
         self, response: GetTelemetrySubscriptionsResponse | PushTelemetryResponse, now: float
     ) -> bool:
-        """Take an answer in, to a question or to a push."""
+        """Handle the answer to a subscription request or to a push."""
         self._outstanding -= 1
         if isinstance(response, PushTelemetryResponse):
             self._pushed(response, now)
@@ -411,15 +411,12 @@ class Telemetry(Exchange):
         return False
 
     def lost(self, loss: Lost, now: float) -> None:
-        """The connection was lost before the answer came.
-
-        Asked again is after an interval, as in Java: a broker that the request is too much for is left alone.
-        """
+        """Ask again after an interval, as in Java: too much load may have caused the loss."""
         self._outstanding -= 1
         self._end_if_last()
         if self.state in (TelemetryState.SUBSCRIPTION_IN_PROGRESS, TelemetryState.PUSH_IN_PROGRESS):
             if self.state is TelemetryState.PUSH_IN_PROGRESS:
-                # It may have arrived: rather counted not at all than twice.
+                # It may have arrived: a lost delta is better than one that counts twice.
                 self._source.pushed()
             self._schedule("ask again", now + self._interval, now)
 
@@ -430,7 +427,7 @@ class Telemetry(Exchange):
         if code in _ASK_AT_ONCE or code in _ASK_LATER or codes.is_retriable(code):
             is_push = api is ApiKey.PUSH_TELEMETRY
             wait = 0.0 if is_push and code in _ASK_AT_ONCE else self._interval
-            _log.debug("%s: %s: %s; asked again in %g s", api.display_name, name, text, wait)
+            _log.debug("%s: %s: %s; asking again in %g s", api.display_name, name, text, wait)
             self._schedule("ask again", now + wait, now)
             return
         _log.warning("no more metrics are pushed to the cluster: %s: %s: %s", api.display_name, name, text)
@@ -438,7 +435,7 @@ class Telemetry(Exchange):
 
     @property
     def _wants_metrics(self) -> bool:
-        """Whether the cluster has asked for any."""
+        """Whether the cluster has asked for any metrics."""
         return self._subscription is not None and bool(self._subscription.prefixes)
 
     @property
@@ -448,7 +445,7 @@ class Telemetry(Exchange):
     # -- the end ---
 
     def begin_close(self, now: float) -> None:
-        """The producer closes: the one push that is left comes when the records are settled."""
+        """Stop the regular pushes; the last one follows when all records are settled."""
         if self.state is TelemetryState.TERMINATED:
             return
         if not self._wants_metrics or self.state is TelemetryState.SUBSCRIPTION_NEEDED:
@@ -460,7 +457,7 @@ class Telemetry(Exchange):
         self.wake_all()
 
     def finish(self, now: float) -> bool:
-        """All records are settled: push for the last time; says whether nothing is left to wait for."""
+        """Send the last push; return whether nothing is left to wait for."""
         if self.state is TelemetryState.TERMINATING_PUSH_NEEDED:
             self._ends_at = min(self._ends_at, now + _LAST_PUSH_BOUND)
             connection = self._choose(now, may_connect=False) if now < self._ends_at else None
@@ -476,7 +473,7 @@ class Telemetry(Exchange):
         return False
 
     def _end_if_last(self) -> None:
-        """An answer came while closing, or will not come: the last push's, or that of what was sent before it."""
+        """End if all requests, the last push included, were answered or lost during the close."""
         if self.state is TelemetryState.TERMINATING_PUSH_IN_PROGRESS and not self._outstanding:
             self._end()
 
