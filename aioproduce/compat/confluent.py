@@ -1,6 +1,6 @@
 """A drop-in replacement for `confluent_kafka.aio.AIOProducer`: its calls, options, results and errors.
 
-For code that was written for confluent-kafka: only the import changes. `docs/how-to/migrating.md` lists
+For code that was written for confluent-kafka: only the import changes. `docs/how-to/migrate-from-confluent.md` lists
 the differences.
 
 Invariants:
