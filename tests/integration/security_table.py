@@ -76,11 +76,9 @@ def _why_not_tried(cell: Cell, heading: str) -> str:
     if heading == "librdkafka" and cell.mechanism == "GSSAPI":
         return "librdkafka's wheels have no GSSAPI. Java's client shows that the listener works."
     if heading in ("librdkafka", "Java") and cell.mechanism == "MSK":
-        return "MSK's login needs AWS's brokers. The test uses signed tokens on OAUTHBEARER's listener, as OIDC does."
+        return "MSK's login needs AWS's brokers. The test uses signed tokens on OAUTHBEARER's listener, like OIDC."
     if heading == "Java":
-        return (
-            "One other client is enough. Java's is used where librdkafka cannot be, and in three more cells."
-        )
+        return "One other client is enough. Java's runs where librdkafka cannot, and in three more cells."
     return "Not in this run."
 
 
