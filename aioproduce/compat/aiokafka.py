@@ -1,8 +1,8 @@
 """A drop-in for aiokafka's producer: `from aioproduce.compat.aiokafka import AIOKafkaProducer`.
 
 The names, arguments, defaults, results and exception classes are aiokafka's (0.14; needs the extra `aiokafka`,
-which provides the consumer anyway). The producer underneath is aioproduce's. docs/how-to/migrating.md lists the
-differences.
+which provides the consumer anyway). The producer underneath is aioproduce's.
+docs/how-to/migrate-from-aiokafka.md lists the differences.
 
 Invariants:
 
@@ -283,7 +283,7 @@ class AIOKafkaProducer(PositionalCalls):
             offsets: By aiokafka's TopicPartition: the offset of the next record to read, as an int, an
                 OffsetAndMetadata, or a pair of both.
             group_id: The group's name. aiokafka's consumer does not expose more of its membership, so it must
-                assign its partitions itself; see docs/how-to/migrating.md.
+                assign its partitions itself; see docs/how-to/migrate-from-aiokafka.md.
 
         Raises:
             IllegalOperation: If no transaction is open.

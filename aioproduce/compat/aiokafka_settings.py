@@ -1,7 +1,7 @@
 """Converts the arguments of aiokafka's producer to settings, and refuses what aiokafka refuses.
 
 Used by the drop-in's constructor. Stricter checks and bounds that aiokafka does not have are noted here and in
-docs/how-to/migrating.md.
+docs/how-to/migrate-from-aiokafka.md.
 """
 
 from __future__ import annotations

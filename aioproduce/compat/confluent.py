@@ -1,7 +1,7 @@
 """A drop-in replacement for `confluent_kafka.aio.AIOProducer`: its calls, options, results and errors.
 
-For code that was written for confluent-kafka: only the import changes. `docs/how-to/migrating.md` lists
-the differences.
+For code that was written for confluent-kafka: only the import changes. The differences are listed in
+`docs/how-to/migrate-from-confluent.md`.
 
 Invariants:
 

@@ -1,6 +1,7 @@
 """Every option of librdkafka 2.16 in one table: accepted, refused with a remedy, or without effect here.
 
-Read by `confluent_options`; printed in docs/how-to/migrating.md. Names, ranges and defaults are librdkafka's.
+Read by `confluent_options`; printed in docs/how-to/migrate-from-confluent.md. Names, ranges and defaults are
+librdkafka's.
 """
 
 from __future__ import annotations

@@ -290,7 +290,7 @@ async def test_each_record_has_its_own_timestamp(cluster: FakeCluster) -> None:
 
 
 async def test_the_difference_of_timestamps_is_still_there(cluster: FakeCluster) -> None:
-    """Theirs alone: when this fails, docs/how-to/migrating.md says too much."""
+    """Theirs alone: when this fails, docs/how-to/migrate-from-aiokafka.md says too much."""
     async with started(SIDES["aiokafka"], cluster.bootstrap_servers, linger_ms=50) as producer:
         futures = [await producer.send("one", b"x", timestamp_ms=1000 + number) for number in range(5)]
         assert {(await future).timestamp for future in futures} == {1000}

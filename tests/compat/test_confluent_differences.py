@@ -1,7 +1,7 @@
 """Where ours differs from confluent-kafka's AIOProducer on purpose: both are tried, and each does what is said.
 
-Every difference of ``docs/how-to/migrating.md`` that can be tried has its test here. What is wrong with theirs in
-2.16.1 is seen to be so: a later version that mends it shows.
+Every difference of ``docs/how-to/migrate-from-confluent.md`` that can be tried has its test here. The tests also
+check that 2.16.1 has each of its defects, so that a later version that mends one shows.
 """
 
 from __future__ import annotations

@@ -27,14 +27,14 @@ COLUMNS: Final = {
 """Heading -> the test, and how the name of its parameters ends behind the cell."""
 
 _HEAD: Final = """\
-# The matrix of security
+# The security matrix
 
 Every transport with every mechanism, against a real Apache Kafka on loopback. The first four columns are
-aioproduce's producer on its loops (`blocking` is `BlockingProducer`): 200 records with keys, half of them on
-connections that were opened anew, read back by librdkafka over plaintext. The other two columns are clients that
-are not ours, on the same listeners. `OAUTHBEARER` is an unsecured token, `OIDC` one that a token endpoint signed
-and the brokers verify by its JWKS, `MSK` AWS's login with a stand-in for its signer. Made by
-`python -m tests.integration.security_table`; do not edit.
+aioproduce's producer on each event loop (`blocking` is `BlockingProducer`). It sends 200 records with keys, half of
+them over new connections, and librdkafka reads them back over plaintext. The other two columns are other clients
+on the same listeners. `OAUTHBEARER` uses an unsecured token. `OIDC` uses a token that a token endpoint signs and
+the brokers verify with its JWKS. `MSK` is AWS's login with a stand-in for its signer.
+`python -m tests.integration.security_table` writes this page; do not edit it.
 
 """
 
@@ -74,11 +74,11 @@ def _judge(case: ET.Element | None, cell: Cell, heading: str) -> tuple[str, str]
 
 def _why_not_tried(cell: Cell, heading: str) -> str:
     if heading == "librdkafka" and cell.mechanism == "GSSAPI":
-        return "librdkafka's wheels have no GSSAPI: Java's client shows that the listener works."
+        return "librdkafka's wheels have no GSSAPI. Java's client shows that the listener works."
     if heading in ("librdkafka", "Java") and cell.mechanism == "MSK":
-        return "MSK's login needs AWS's brokers: here it is OAUTHBEARER's listener with signed tokens, as for OIDC."
+        return "MSK's login needs AWS's brokers. The test uses signed tokens on OAUTHBEARER's listener, like OIDC."
     if heading == "Java":
-        return "One client that is not ours is enough: Java's fills in where librdkafka cannot, and has three more."
+        return "One other client is enough. Java's runs where librdkafka cannot, and in three more cells."
     return "Not in this run."
 
 
