@@ -8,12 +8,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from pygments.lexers.special import TextLexer
-
-if TYPE_CHECKING:
-    from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent / "_extensions")]
@@ -77,8 +71,3 @@ html_theme_options = {
 }
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
-
-
-def setup(app: Sphinx) -> None:
-    """Show blocks of Mermaid as text; hosts of repositories draw them."""
-    app.add_lexer("mermaid", TextLexer)

@@ -1,7 +1,7 @@
 """State machines as tables of states and events.
 
 Used by everything that has a state: a connection, a batch, the producer, telemetry. A caller reports an event, and
-the table gives the next state. `diagram()` draws the same table for the page `docs/reference/states.md`.
+the table gives the next state. `docs/reference/states.md` shows the tables.
 
 Invariants:
 
@@ -27,7 +27,7 @@ class StateTable(Generic[StateT, EventT]):
     """The states of one kind of machine, and the events that lead from one to another.
 
     Args:
-        subject: The thing that has these states, for errors and for the diagram.
+        subject: The thing that has these states, for errors.
         moves: By state, by event: the next state.
 
     Attributes:
@@ -75,21 +75,6 @@ class StateTable(Generic[StateT, EventT]):
         """Raise the error of an event that the state does not expect."""
         subject = self.subject if who is None else f"{self.subject} ({who})"
         raise RuntimeError(f"{subject} is {name_of(state)}: {event!r} cannot happen to it now") from None
-
-    def diagram(self) -> str:
-        """Return the table as a state diagram in Mermaid's language, which GitHub and many editors draw."""
-        lines = ["stateDiagram-v2", f"    [*] --> {self.start.name}"]
-        for state, events in self.moves.items():
-            by_target: dict[StateT, list[str]] = {}
-            for event, target in events.items():
-                by_target.setdefault(target, []).append(event)
-            lines += [
-                f"    {state.name} --> {target.name}: {', '.join(labels)}"
-                for target, labels in by_target.items()
-            ]
-            if not events:
-                lines.append(f"    {state.name} --> [*]")
-        return "\n".join(lines)
 
 
 def name_of(state: Enum) -> str:

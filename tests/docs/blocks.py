@@ -8,7 +8,7 @@
 | `<!-- block: extended tests/FILE.py: words -->` | that test runs it, in the extended tier |
 | `<!-- block: shown: REASON -->` | nobody runs it, and why |
 
-A block without a marker is a failure. What Sphinx reads (`{toctree}`) and Mermaid need none.
+A block without a marker is a failure. What Sphinx reads (`{toctree}`) needs none.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def blocks_of(page: Path) -> list[Block]:
     tokens = MarkdownIt("commonmark").enable("table").parse(page.read_text())
     found = []
     for number, token in enumerate(tokens):
-        if token.type not in ("fence", "code_block") or token.info.startswith("{") or token.info == "mermaid":
+        if token.type not in ("fence", "code_block") or token.info.startswith("{"):
             continue
         above = tokens[number - 1] if number else None
         marker = _MARKER.match(above.content.strip()) if above and above.type == "html_block" else None

@@ -67,14 +67,29 @@ TABLES: Final[list[tuple[str, str, StateTable[Any, Any]]]] = [
 HEAD: Final = """\
 # States
 
-What the producer is made of moves along these tables. An event that a state does not expect is a bug of ours: it
-raises and changes nothing. `python -m tests.states` writes this page from the tables that run.
+The parts of a producer move along these tables. An event that a state does not expect is a bug in aioproduce: it
+raises an error and changes nothing. `python -m tests.states` writes this page from the tables that run.
 """
 
 
 def render() -> str:
-    """The page."""
+    """Return the page."""
     parts = [HEAD]
     for title, line, table in TABLES:
-        parts.append(f"\n## {title}\n\n{line}\n\n```mermaid\n{table.diagram()}\n```\n")
+        parts.append(f"\n## {title}\n\n{line}\n\n{rows(table)}")
     return "".join(parts)
+
+
+def rows(table: StateTable[Any, Any]) -> str:
+    """Return a state table in Markdown, one row for each next state."""
+    lines = ["| state | event | next state |", "|---|---|---|"]
+    for state, events in table.moves.items():
+        name = f"{state.name} (first)" if state is table.start else state.name
+        targets: dict[Any, list[str]] = {}
+        for event, target in events.items():
+            targets.setdefault(target, []).append(event)
+        for target, labels in targets.items():
+            lines.append(f"| {name} | {', '.join(labels)} | {target.name} |")
+        if not events:
+            lines.append(f"| {name} | none: it is final | |")
+    return "\n".join(lines) + "\n"

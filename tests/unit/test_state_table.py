@@ -12,7 +12,7 @@ import pytest
 import aioproduce
 from aioproduce.core.state_table import StateTable
 from tests.states import page
-from tests.states.page import PAGE, TABLES, render
+from tests.states.page import PAGE, TABLES, render, rows
 
 
 class Door(Enum):
@@ -58,15 +58,15 @@ def test_the_error_names_which_one_it_is() -> None:
         DOORS.after(Door.WALLED_UP, "pull", "of room 7")
 
 
-def test_a_table_draws_itself() -> None:
+def test_a_table_as_markdown() -> None:
     assert DOORS.start is Door.OPEN
-    assert DOORS.diagram().splitlines() == [
-        "stateDiagram-v2",
-        "    [*] --> OPEN",
-        "    OPEN --> SHUT: push, wind",
-        "    SHUT --> OPEN: pull",
-        "    SHUT --> WALLED_UP: mason",
-        "    WALLED_UP --> [*]",
+    assert rows(DOORS).splitlines() == [
+        "| state | event | next state |",
+        "|---|---|---|",
+        "| OPEN (first) | push, wind | SHUT |",
+        "| SHUT | pull | OPEN |",
+        "| SHUT | mason | WALLED_UP |",
+        "| WALLED_UP | none: it is final | |",
     ]
 
 
@@ -76,7 +76,7 @@ def test_a_table_cannot_be_changed() -> None:
         moves[Door.WALLED_UP] = {"pull": Door.OPEN}
 
 
-def test_the_page_draws_the_tables_that_run() -> None:
+def test_the_page_shows_the_tables_that_run() -> None:
     assert PAGE.read_text() == render(), "python -m tests.states"
 
 
