@@ -308,7 +308,7 @@ async def test_what_is_aborted_meanwhile_is_not_given_out(
         txn = await producer.begin_transaction()
         await txn.send("t", b"v")
         monkeypatch.setattr(TransactionManager, "prepare", prepare)
-        with pytest.raises(TransactionStateError, match=r"prepare\(\) does not fit"):
+        with pytest.raises(TransactionStateError, match=r"prepare\(\) cannot be called now"):
             await txn.prepare()
         await until(lambda: txn.outcome is TransactionOutcome.ABORTED)
 

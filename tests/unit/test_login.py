@@ -190,7 +190,7 @@ def test_a_provider_that_hangs_is_given_up_and_asked_again_a_few_times_at_most()
         if world.offloads.effects:
             tickets.append(world.fetch())
     assert len(tickets) == 4
-    assert "has not answered within 30 s" in str(world.told[-1])
+    assert "did not answer within 30 s" in str(world.told[-1])
     assert world.login.timer_at == inf
 
     # One of them ends, if badly: there is room for one more, for whom somebody waits.
