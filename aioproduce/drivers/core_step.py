@@ -44,7 +44,7 @@ class Connection(Protocol):
     """An attempt to connect, and the resulting connection."""
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Write the pieces of one request."""
+        """Write the buffers of one request."""
 
     def abort(self) -> None:
         """Give up the attempt, or drop the connection and its unsent bytes."""

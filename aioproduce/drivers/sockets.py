@@ -24,7 +24,7 @@ def set_buffer_sizes(sock: socket.socket, config: ProducerConfig) -> None:
 
 
 def reason(failure: BaseException) -> str:
-    """Return a failure in the system's words; asyncio's for a refused connection are "Connect call failed"."""
+    """Return a failure in the system's words; asyncio says "Connect call failed" for a refused connection."""
     if isinstance(failure, OSError) and not isinstance(failure, socket.gaierror) and failure.errno:
         return os.strerror(failure.errno)
     return str(failure) or "given up"

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @final
 class TrioDriver:
-    """Runs one core in the trio run that it is made in."""
+    """Runs one core in the trio run that makes it."""
 
     def __init__(
         self,

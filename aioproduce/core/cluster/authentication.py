@@ -51,7 +51,7 @@ _TEXT_MAX: Final = 300
 
 
 class AuthenticationState(Enum):
-    """Where a login is."""
+    """The state of a login."""
 
     NEW = "new"
     AWAITING_CREDENTIAL = "awaiting credential"

@@ -374,7 +374,7 @@ class BrokerConnection:
         else:
             at = inf
         if self.authentication is not None:
-            # A login that is under way on a live connection may take until the session ends.
+            # A login on a live connection may take until the session ends.
             at = min(at, self.authentication.again_at, self.authentication.ends_at)
         return None if at == inf else at
 

@@ -74,7 +74,7 @@ class Lost:
 
 @final
 class BrokerConnections:
-    """The connections, by node and by connection id.
+    """A producer's connections, by node and by connection id.
 
     Args:
         client_id: Kafka's `client.id`.

@@ -47,7 +47,7 @@ __all__ = ["ClusterMetadata", "MetadataChange", "MetadataQuery", "PartitionView"
 
 @final
 class ClusterMetadata:
-    """The brokers, the wanted topics, and when to ask for them again.
+    """The brokers, the wanted topics, and the schedule of metadata updates.
 
     Args:
         bootstrap: `(host, port)` of the bootstrap brokers; they get the node ids -1, -2, ...

@@ -14,7 +14,7 @@ from aioproduce.core.state_table import StateTable
 
 
 class ConnectionState(Enum):
-    """Where a connection is in its life."""
+    """The state of a connection."""
 
     CONNECTING = "connecting"
     ENCRYPTING = "encrypting"
@@ -88,7 +88,7 @@ SET_UP: Final = (ConnectionState.READY, ConnectionState.REAUTHENTICATING)
 
 
 class LossCause(Enum):
-    """Why a connection ended."""
+    """The cause of a connection's end."""
 
     DISCONNECTED = "disconnected"
     """The peer or the network ended it, or it could not be opened."""

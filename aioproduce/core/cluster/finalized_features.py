@@ -16,7 +16,7 @@ _TRANSACTION_VERSION: Final = "transaction.version"
 
 @final
 class FinalizedFeatures:
-    """The levels of features.
+    """The cluster's finalized feature levels.
 
     Attributes:
         epoch: The epoch of the known features; -1: none.

@@ -26,7 +26,7 @@ OnEnd: TypeAlias = "Callable[[object, float], None]"
 
 @final
 class Offloads:
-    """Work under way.
+    """Work that runs outside the core.
 
     Attributes:
         effects: Work for the driver; the caller drains it from the left.

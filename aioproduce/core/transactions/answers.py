@@ -31,7 +31,7 @@ class Action(Enum):
     FENCED = auto()
     """Another producer of the same id, or the coordinator's time-out, ended this epoch."""
     FATAL = auto()
-    """Nothing more can be done with this producer."""
+    """The producer cannot be used any more."""
 
 
 _RETRIED_BY_ALL: Final = {

@@ -122,7 +122,7 @@ class Step:
 
 def _gravest(api: ApiKey, results: Mapping[TopicPartition, int]) -> tuple[Action, int, str]:
     failed = {each: code for each, code in results.items() if action_for(api, code) is not Action.DONE}
-    # Some partitions were not attempted because of another one: the code of that one is the cause.
+    # Some partitions were not attempted because of another one, whose code is the cause.
     causes = {each: code for each, code in failed.items() if code != codes.OPERATION_NOT_ATTEMPTED} or failed
     if not causes:
         return Action.DONE, codes.NONE, ""

@@ -513,7 +513,7 @@ class TransactionManager(Exchange):
         self._accumulator.readiness.has_news = True  # the pause may be over
 
     def begin_close(self, now: float) -> None:
-        """Abort an open transaction; its end, or one in progress, has `max.block.ms` to be confirmed."""
+        """Abort an open transaction that is not prepared; an end has `max.block.ms` to be confirmed."""
         self._closing_until = now + self._config.max_block
         if self.transaction is not None and self.state in OPEN and not self.transaction.is_prepared:
             self.abort(now)

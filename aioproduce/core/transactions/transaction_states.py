@@ -112,10 +112,10 @@ TRANSACTION_STATES: Final[StateTable[TransactionState, Event]] = StateTable(
 OPEN: Final = frozenset(
     {TransactionState.IN_TRANSACTION, TransactionState.PREPARED, TransactionState.ABORTABLE_ERROR}
 )
-"""A transaction is open, and nobody has asked for its end."""
+"""A transaction is open, and its end was not requested."""
 
 ENDING: Final = frozenset({TransactionState.COMMITTING, TransactionState.ABORTING})
-"""Its end was asked for."""
+"""Its end was requested."""
 
 MAY_FAIL: Final = frozenset(
     {TransactionState.IN_TRANSACTION, TransactionState.PREPARED, TransactionState.COMMITTING}
