@@ -219,7 +219,7 @@ class LoopThread:
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
 
     def _send(self, call: Future[Any], begin: Callable[[], None]) -> None:
-        """Schedule the begin of a call, unless it is over by then."""
+        """Schedule a call in the loop, unless it is over by then."""
 
         def begin_if_wanted() -> None:
             if not self._has_ended and not call.done() and call.set_running_or_notify_cancel():

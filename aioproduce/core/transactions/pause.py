@@ -8,7 +8,7 @@ So the producer asks the coordinator whether they are written (DescribeTransacti
 An answer takes a fraction of a millisecond. Kafka before 3.0 cannot be asked: there the pause is learned from the
 durations of first Produces.
 
-Owned by the transaction manager, which reports the begin and the end of transactions. Their records report first
+Owned by the transaction manager, which reports the beginning and end of transactions. Their records report first
 Produces.
 """
 

@@ -1,4 +1,4 @@
-"""One transaction from begin to end: its content, and the knowledge of its outcome.
+"""One transaction from beginning to end: its content, and the knowledge of its outcome.
 
 Owned by the transaction manager. Nothing carries over: offsets, partitions and doubts of one transaction never
 reach the next. (Java sends offsets whose commit failed with the next transaction.)
@@ -66,7 +66,7 @@ class Transaction:
     """The content and state of a transaction.
 
     Attributes:
-        version: 1, or 2 (KIP-890 part 2), for its begin and its end.
+        version: 1, or 2 (KIP-890 part 2), for its beginning and its end.
         first_sent_at: When the coordinator may first have learned of it; infinity before.
         deadline: When the coordinator is about to abort it, by this producer's clock.
         wanted: Partitions that records wait for (version 1).

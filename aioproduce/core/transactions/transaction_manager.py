@@ -11,8 +11,8 @@ Invariants:
 
 1. A commit is never reported as the opposite of what happened. An unconfirmed end is requested again with the same
    verdict and the same epoch until it is answered. Until then nothing else is requested.
-2. EndTxn is sent when every record of the transaction has its outcome and the coordinator has accepted its offsets,
-   or if it is an abort.
+2. EndTxn is sent when every record of the transaction has its outcome and, for a commit, the coordinator has
+   accepted its offsets.
 3. Nothing of a transaction is sent after its EndTxn: a record not sent by then has failed. A request that may still
    arrive (its answer was lost) meets a later epoch. With version 2 each end brings one; with version 1 one is
    requested before the next transaction if anything is in doubt.
