@@ -121,7 +121,7 @@ def action_for(api: ApiKey, code: int) -> Action:
 
 
 IS_UNCONFIRMED: Final = frozenset({Action.RETRY, Action.FIND})
-"""After these the coordinator may have executed the request: it also answers so if its own log failed to answer."""
+"""After these the coordinator may have executed the request: it also answers so if its log did not confirm."""
 
 DEFINITE: Final = frozenset(
     {codes.COORDINATOR_LOAD_IN_PROGRESS, codes.NOT_COORDINATOR, codes.CONCURRENT_TRANSACTIONS}
