@@ -1,6 +1,7 @@
-"""The floor that awaits sockets: a driver runs the sans-IO core on an event loop.
+"""The layer that awaits sockets: a driver runs the sans-IO core on an event loop.
 
-`base` is the seam, `asyncio` the driver for asyncio and uvloop. The Producer picks one when it starts.
+`base` has the interface, `asyncio` the driver for asyncio and uvloop, `trio` that for trio. The Producer chooses
+one when it starts.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ One task brings the core to rest and sleeps until a fact or a timer (`drivers.co
 
 Invariants, beyond those of `drivers.base` and `drivers.core_step`:
 
-1. `pause_writing` is told at the first byte that stays in the transport's buffer (high-water mark 0), and
-   `resume_writing` at none: "writable" therefore means that the transport holds nothing of ours.
+1. The loop calls `pause_writing` at the first byte that stays in the transport's buffer (high-water mark 0), and
+   `resume_writing` when it is empty: "writable" therefore means that the transport holds none of our bytes.
 2. The sleeper is a bare future, made per sleep; `wake()` is one attribute test when the task is awake.
-3. Waiters' conditions are never contended: `notify()` takes the lock without suspending, since nobody holds
-   it across a suspension.
+3. Waiters' conditions are never contended: `notify()` acquires the lock without suspending, since nobody holds it
+   across a suspension.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 @final
 class AsyncioRuntime:
-    """What delivery futures need of an asyncio loop.
+    """The functions of an asyncio loop that delivery futures use.
 
     Attributes:
-        outcomes: What they give out in the place of our own classes; None for our own.
-        is_quiet: Whether nobody is left to be woken: the loop is closed, and what is pending is being settled.
+        outcomes: The outcomes that futures return instead of our own classes; `None` for our own.
+        is_quiet: Whether nobody is left to wake: the loop is closed, and pending deliveries are being settled.
     """
 
     __slots__ = ("_loop", "_on_unobserved", "is_quiet", "outcomes")
@@ -62,7 +62,7 @@ class AsyncioRuntime:
         self.outcomes: TupleOutcomes | None = None
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop."""
+        """Return the event loop."""
         return self._loop
 
     def call_soon(self, callback: Callable[..., object], argument: Any, context: Context | None) -> None:
@@ -71,28 +71,28 @@ class AsyncioRuntime:
             self._loop.call_soon(callback, argument, context=context)
 
     def callback_failed(self, callback: Callable[..., object], error: BaseException) -> None:
-        """As the loop tells of its own callbacks' errors."""
+        """Report the error to the loop's exception handler, as the loop does for its own callbacks."""
         self._loop.call_exception_handler(
             {"message": f"Exception in the done-callback {callback!r} of a delivery", "exception": error}
         )
 
     def cancelled_error(self, message: object) -> BaseException:
-        """As `asyncio.Future` raises it."""
+        """Return the error that `asyncio.Future` raises."""
         return asyncio.CancelledError() if message is None else asyncio.CancelledError(message)
 
     def invalid_state_error(self, message: str) -> BaseException:
-        """As `asyncio.Future` raises it."""
+        """Return the error that `asyncio.Future` raises."""
         return asyncio.InvalidStateError(message)
 
     def unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
-        """Records failed that nobody asked for; the garbage collector may tell, at any point, in any thread."""
+        """Report failed records that nobody asked for; the garbage collector may call this in any thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._on_unobserved, topic, partition, error, count)
 
 
 @final
 class AsyncioWaiter:
-    """One task's place to wait: a condition of its own, so that each wake-up wakes one task."""
+    """The wait of one task, with its own condition, so that each wake-up wakes one task."""
 
     __slots__ = ("_condition", "_is_notified", "_loop")
 
@@ -124,14 +124,14 @@ class AsyncioWaiter:
             async with asyncio.timeout_at(None if deadline == FOREVER else deadline), self._condition:
                 await self._condition.wait_for(lambda: self._is_notified)
         except TimeoutError:
-            # Notified in the same turn as the time-out: what was granted must not be lost.
+            # It may be notified in the same turn as the time-out: what was granted must not be lost.
             return self._is_notified
         return True
 
 
 @final
 class _Alarm:
-    """A timer of the loop, which may be moved: see `core_step.Alarm`."""
+    """A movable timer of the loop: see `core_step.Alarm`."""
 
     __slots__ = ("_came", "_loop", "_timer", "at")
 
@@ -142,7 +142,7 @@ class _Alarm:
         self.at: float = FOREVER
 
     def set(self, at: float) -> None:
-        """Call back then, and not at the instant that it was set for before."""
+        """Call back at this instant instead of the earlier one."""
         if self._timer is not None:
             self._timer.cancel()
         self.at = at
@@ -160,15 +160,15 @@ class _Alarm:
 
 
 def _say_nothing_of_its_end(task: asyncio.Task[None]) -> None:
-    """Spare the user asyncio's "Task was destroyed but it is pending!", as `asyncio.gather()` does.
+    """Suppress asyncio's "Task was destroyed but it is pending!", as `asyncio.gather()` does.
 
-    `on_death` says what is lost with a loop that nobody runs any more.
+    `on_death` reports what was lost with a loop that no longer runs.
     """
     task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 class _Connection(asyncio.Protocol):
-    """An attempt to connect and its transport; reports facts under its connection id."""
+    """An attempt to connect, and its transport. It reports facts with its connection id."""
 
     def __init__(self, core: CoreStep, connection_id: int, config: ProducerConfig) -> None:
         self._core = core
@@ -191,7 +191,7 @@ class _Connection(asyncio.Protocol):
         self._core.received(self._connection_id, data)
 
     def eof_received(self) -> None:
-        """The peer sends no more, so no answer will come: let the transport close."""
+        """Let the transport close: the peer sends no more, so no answer will arrive."""
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -204,7 +204,7 @@ class _Connection(asyncio.Protocol):
         self._core.disconnected(self._connection_id, exc)
 
     def write(self, buffers: Any) -> None:
-        """Write the pieces of one request; `written` follows now or when the transport's buffer is empty."""
+        """Write a request's buffers; `written` follows now, or when the transport's buffer is empty."""
         transport = self.transport
         assert transport is not None
         if transport.is_closing():
@@ -215,12 +215,12 @@ class _Connection(asyncio.Protocol):
         if transport.get_write_buffer_size() == 0:
             self._core.written_at_once(self._connection_id)
         else:
-            # CPython 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 do not look at the limits in writelines()
-            # (CVE-2024-12254), and what is not paused is never resumed. To set them again looks.
+            # CPython 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 do not check the limits in writelines()
+            # (CVE-2024-12254), and a transport that is not paused never resumes. Setting the limits checks them.
             transport.set_write_buffer_limits(high=0)
 
     def abort(self) -> None:
-        """Give up the attempt, or drop the transport and what it has not sent."""
+        """Give up the attempt, or drop the transport and its unsent bytes."""
         if self.transport is not None:
             self.transport.abort()
         elif self.attempt is not None:
@@ -241,18 +241,18 @@ class AsyncioDriver:
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._loop = loop = self.loop
-        # In a task of trio's guest mode asyncio's loop runs, too, and is not that task's.
+        # In trio's guest mode asyncio's loop also runs during a trio task, but is not that task's loop.
         self.running_loop: Callable[[], object] = asyncio_lookup()
         self.is_running: Callable[[], bool] = loop.is_running
         self.current_task: Callable[[], object] = asyncio.current_task
         self.now: Callable[[], float] = loop.time
         self._config = config
         self.runtime: AsyncioRuntime = AsyncioRuntime(loop, on_unobserved)
-        # A loop that is simulated has time pass in its own way: a clock of its own, and no threads.
+        # A simulated loop has its own clock, and no threads.
         self.wall_ms: Callable[[], int] | None = getattr(loop, "wall_ms", None)
         self.make_executor: Callable[[], Executor] = getattr(loop, "make_executor", compression_threads)
         self.call_in_loop: Callable[[Callable[[], None]], object] = loop.call_soon_threadsafe
-        # uvloop's own clock stands still for a turn of the loop: work is not timed with it.
+        # uvloop's clock stands still within a turn of the loop, so it cannot time work.
         is_simulated = self.wall_ms is not None
         self.work_clock: Callable[[], float] = loop.time if is_simulated else time.monotonic
         self.is_now_exact: bool = is_simulated or type(loop).time is asyncio.BaseEventLoop.time
@@ -272,17 +272,17 @@ class AsyncioDriver:
         return self._loop.is_closed()
 
     def look_for_end(self) -> None:
-        """Notice a loop that was closed without the end of its tasks, by `loop.close()` alone."""
+        """Detect a loop that `loop.close()` closed without ending its tasks."""
         if self.has_ended and not self.core.is_dead and self._task is not None and not self._task.done():
             self.core.is_dead = True
             self._thrown_away()
 
     def make_waiter(self) -> AsyncioWaiter:
-        """A waiter for the calling task."""
+        """Return a waiter for the calling task."""
         return AsyncioWaiter()
 
     async def yield_once(self) -> None:
-        """One turn of the loop."""
+        """Yield one turn of the loop."""
         await asyncio.sleep(0)
 
     def on_next_turn(self, callback: Callable[[], None]) -> None:
@@ -306,7 +306,7 @@ class AsyncioDriver:
         _say_nothing_of_its_end(self._task)
 
     def wake(self) -> None:
-        """Have the sender task look at the core."""
+        """Wake the sender task."""
         sleeper = self._sleeper
         if sleeper is None:
             self._is_woken = True
@@ -316,21 +316,21 @@ class AsyncioDriver:
 
     async def join(self, deadline: float) -> bool:
         """Wait for the sender task."""
-        assert self._task is not None, "only what was started is waited for"
+        assert self._task is not None, "join() needs start()"
         timeout = None if deadline == FOREVER else max(deadline - self.now(), 0)
         done, _ = await asyncio.wait([self._task], timeout=timeout)
         return bool(done)
 
     def body(self) -> contextlib.AbstractContextManager[object]:
-        """Nothing: a task of asyncio's is not ended from elsewhere for what its next call tells it."""
+        """Return a null context: a task is not cancelled for an error that its next call reports."""
         return contextlib.nullcontext()
 
     def shielded(self) -> contextlib.AbstractContextManager[object]:
-        """Nothing: a task is cancelled once, and may wait afterwards."""
+        """Return a null context: a cancelled asyncio task may still wait."""
         return contextlib.nullcontext()
 
     async def end_aborted(self, deadline: float) -> bool:  # noqa: ARG002
-        """Not waited for: a task that was cancelled may still wait, and the loop runs on."""
+        """Return true without waiting: the loop continues to run."""
         return True
 
     async def kill(self) -> None:
@@ -348,14 +348,14 @@ class AsyncioDriver:
     # -- what the core's step asks for ---
 
     def make_alarm(self, came: Callable[[float], None]) -> _Alarm:
-        """A timer of the loop."""
+        """Return an alarm, which is a timer of the loop."""
         self._alarms.append(alarm := _Alarm(self._loop, came))
         return alarm
 
     async def rest(self, has_work: bool) -> None:
-        """One turn of the loop if the core has work, else sleep until `wake()`."""
+        """Yield one turn of the loop if the core has work, else sleep until `wake()`."""
         if has_work:
-            # A callback sent again, say. The loop gets its turn all the same.
+            # A callback may have sent a record, for example. The loop still gets its turn.
             await asyncio.sleep(0)
         elif not self._is_woken:
             self._sleeper = self._loop.create_future()
@@ -377,7 +377,7 @@ class AsyncioDriver:
         return connection
 
     def offload(self, work: Work, ended: Callable[[object], None]) -> None:
-        """In a thread, or in a task of the loop."""
+        """Run work in a thread, or in a task of the loop."""
         if not work.is_async:
             run_in_thread(work, ended, self.call_in_loop, self._simulated_executor())
             return
@@ -394,11 +394,11 @@ class AsyncioDriver:
         ended(outcome)
 
     def _simulated_executor(self) -> Executor | None:
-        """What stands for threads in a loop that is simulated."""
+        """Return the executor that replaces threads in a simulated loop, else `None`."""
         return None if self.wall_ms is None else self.make_executor()
 
     async def _prepare(self, prepare: Callable[[], None]) -> None:
-        """In a thread: files are read, which may be on a slow disk."""
+        """Read key files in a thread: the disk may be slow."""
         ended: asyncio.Future[object] = self._loop.create_future()
         run_in_thread(
             Work(prepare, what="key files"),
@@ -413,18 +413,18 @@ class AsyncioDriver:
     async def _connect(self, connection: _Connection, effect: Connect) -> None:
         if effect.prepare is not None:
             await self._prepare(effect.prepare)
-        # Resolves the name anew each time and tries its addresses in turn (KIP-302).
+        # This resolves the name for each attempt, and tries its addresses in turn (KIP-302).
         await self._loop.create_connection(lambda: connection, effect.host, effect.port)
 
     def _attempt_done(self, effect: Connect, connection: _Connection, attempt: asyncio.Task[None]) -> None:
-        # A callback, not the end of `_connect()`: a task that is cancelled before its first step runs no line.
+        # A callback, not the end of `_connect()`: a task that is cancelled before its first step runs none of it.
         self._attempts.discard(attempt)
         connection.attempt = None
         failure = asyncio.CancelledError() if attempt.cancelled() else attempt.exception()
         if failure is None:
             return
-        # Given up between `connection_made` and the end of create_connection(): uvloop then closes the transport
-        # and never tells the protocol. asyncio tells it again, which the core ignores.
+        # If it was given up between `connection_made` and the end of create_connection(), uvloop closes the
+        # transport without a call to the protocol. asyncio makes that call a second time, and the core ignores it.
         connection.abort()
         self.core.disconnected(effect.connection_id, failed_attempt(failure, effect))
 
@@ -434,12 +434,12 @@ class AsyncioDriver:
         self.core.compression.close()
         for alarm in self._alarms:
             alarm.cancel()
-        for attempt in self._attempts:  # a provider of credentials that hangs, say
+        for attempt in self._attempts:  # for example a provider of credentials that hangs
             attempt.cancel()
         if task.cancelled() and self.core.is_killed:
             return
         if task.cancelled():
-            self.core.is_dead = True  # also of a task that was cancelled before its first line
+            self.core.is_dead = True  # also if the task was cancelled before its first line
             self.ended_with_loop = True
             on_death(
                 asyncio.CancelledError(
@@ -454,7 +454,7 @@ class AsyncioDriver:
         self._drop_sockets()
 
     def _thrown_away(self) -> None:
-        """Nobody runs the sender task any more: the loop was closed, or dropped, and cancelled nothing."""
+        """End without a running sender task: the loop was closed or dropped, and cancelled nothing."""
         self.ended_with_loop = True
         self.core.compression.close()
         self.runtime.is_quiet = self._loop.is_closed()

@@ -1,16 +1,16 @@
-"""The seam between the core and an event loop: what the Producer needs of a driver, and no more.
+"""The interface between the core and an event loop: all that the Producer needs of a driver.
 
-Implemented once per event loop. A driver
+Each event loop has one implementation. A driver
 
 1. reports facts to the core with its own monotonic clock, and carries out the effects in their order;
-2. never calls the core from another thread or task than the one loop it runs on;
-3. reports `connection_lost` for every `Connect`, and only when the transport holds no buffer any more: it
-   aborts, since a polite close waits for a stalled peer for ever;
+2. calls the core only from the one loop that it runs on;
+3. reports `connection_lost` for every `Connect`, and only when the transport holds no buffer any more: it aborts,
+   since a graceful close waits for a stalled peer for ever;
 4. reports `writable` when the transport holds none of the bytes of the last `Send`;
 5. compresses in other threads, at most `core.batching.batch_compression.THREADS` at a time, and reports each end
    once, when no thread reads the batch any more;
-6. supervises its sender task: should that die, or a fact raise, `on_death` is called, no waiter is left behind, and
-   the core is told nothing more.
+6. supervises its sender task: if the task dies or a fact raises, it calls `on_death`, leaves no waiter behind, and
+   reports nothing more to the core.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 class Core(Protocol):
-    """What a driver runs: the `Sender` of a producer, or a `ClusterCheck`.
+    """The core that a driver runs: a producer's `Sender`, or a `ClusterCheck`.
 
     Attributes:
-        connections: Its connections, which the driver asks what is under way.
-        settled: Results whose delivery callbacks the driver shall run, in order.
-        has_work: Whether `next_effect()` has something to look at: the driver shall be woken.
-        is_closed: Whether it has ended: every connection is gone, and no thread reads a batch.
+        connections: Its connections; the driver asks them whether requests are in flight.
+        settled: Results whose delivery callbacks the driver must run, in order.
+        has_work: Whether `next_effect()` may return an effect, so that the sender task must wake.
+        is_closed: Whether it has ended: every connection has ended, and no thread reads a batch.
     """
 
     @property
@@ -49,44 +49,44 @@ class Core(Protocol):
     def is_closed(self) -> bool: ...  # noqa: D102
 
     def next_effect(self, now: float) -> Effect | Offload | Compress[ProducerBatch] | None:
-        """What the driver shall do next; `None` when the core is at rest."""
+        """Return the driver's next effect; `None` if the core is at rest."""
 
     def next_timer(self) -> float | None:
-        """The next instant at which `handle_timer()` has something to do."""
+        """Return when to call `handle_timer()`; `None`: never."""
 
     def handle_timer(self, now: float) -> None:
-        """Do what is due."""
+        """Handle the time-outs that are due."""
 
     def connection_made(self, connection_id: int, now: float) -> None:
-        """The transport is there."""
+        """Accept that the transport is open."""
 
     def receive_data(self, connection_id: int, data: bytes, now: float) -> None:
-        """Bytes came from a broker."""
+        """Accept bytes from a broker."""
 
     def writable(self, connection_id: int, now: float) -> None:
-        """A transport holds none of our bytes any more."""
+        """Accept that a transport holds none of our bytes any more."""
 
     def connection_lost(self, connection_id: int, error: BaseException | None, now: float) -> None:
-        """A transport is gone, or an attempt to open one failed."""
+        """Accept that a transport is lost, or an attempt to open one failed."""
 
     def offloaded(self, ticket: int, outcome: object, now: float) -> None:
-        """What an `Offload` effect asked for has ended, with a result or an exception."""
+        """Accept the outcome of an `Offload` effect: a result or an exception."""
 
     def compressed(self, batch: ProducerBatch, records: bytes, now: float) -> None:
-        """What a `Compress` effect asked for."""
+        """Accept the compressed bytes of a `Compress` effect."""
 
     def compression_failed(self, batch: ProducerBatch, error: BaseException, now: float) -> None:
-        """What a `Compress` effect asked for cannot be done."""
+        """Accept the failure of a `Compress` effect."""
 
 
 class Waiter(Protocol):
-    """One task that waits for one event: memory, metadata of a topic, a flush."""
+    """A task's wait for one event: memory, metadata of a topic, a flush."""
 
     def notify(self) -> None:
-        """The event happened: wake the task. Never suspends; more than once does no harm."""
+        """Wake the task because the event happened. It never suspends, and may be called repeatedly."""
 
     async def wait(self, deadline: float) -> bool:
-        """Suspend until `notify()` or the deadline, on the driver's clock (`inf`: without one).
+        """Suspend until `notify()` or the deadline on the driver's clock (`inf`: no deadline).
 
         Returns:
             Whether it was notified.
@@ -94,48 +94,48 @@ class Waiter(Protocol):
 
 
 class Driver(Protocol):
-    """Runs one core on one event loop."""
+    """A driver, which runs one core on one event loop."""
 
     @property
     def runtime(self) -> DeliveryRuntime:
-        """What delivery futures need of this loop."""
+        """The functions of this loop that delivery futures use."""
 
     @property
     def loop(self) -> object:
-        """What `running_loop()` gives where this driver may be used."""
+        """The event loop, as `running_loop()` returns it when this driver may be used."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of this driver runs any more, nor ever will: its loop is closed, or its task done."""
+        """Whether this driver has ended for good: its loop is closed, or its task done."""
 
     @property
     def ended_with_loop(self) -> bool:
-        """Whether the sender task ended because its loop did, cancelled or not, and not by a bug."""
+        """Whether the sender task ended with its loop, cancelled or not, and not by a bug."""
 
     def look_for_end(self) -> None:
-        """Find out whether the loop was closed without the sender task's knowledge: that is `on_death`, too."""
+        """Call `on_death` if the loop was closed without ending the sender task."""
 
     @property
     def running_loop(self) -> Callable[[], object]:
-        """Gives the caller's event loop, or `None`."""
+        """The function that returns the caller's event loop, or `None`."""
 
     @property
     def is_running(self) -> Callable[[], bool]:
-        """Whether this driver's loop is the one that runs in this thread (asked in the thread of `start()` only).
+        """The function that returns whether this driver's loop runs here; only for the thread of `start()`.
 
-        Asked with every `send()`: a tenth of the price of `running_loop()`, which makes a system call.
+        Each `send()` calls it. It costs a tenth of `running_loop()`, which makes a system call.
         """
 
     @property
     def wall_ms(self) -> Callable[[], int] | None:
-        """The wall clock in milliseconds since the epoch; `None` where that is the machine's own."""
+        """The wall clock in milliseconds since the epoch; `None` for the machine's clock."""
 
     @property
     def current_task(self) -> Callable[[], object]:
-        """Gives the task that calls, to be told from others."""
+        """The function that returns the calling task, to distinguish tasks."""
 
     def now(self) -> float:
-        """The clock that every instant of the core refers to: monotonic seconds."""
+        """Return the core's time: monotonic seconds."""
 
     def start(
         self,
@@ -144,55 +144,54 @@ class Driver(Protocol):
         on_death: Callable[[BaseException], None],
         on_settled: Callable[[BatchResult], None],
     ) -> None:
-        """Begin to run the core in a task of its own.
+        """Start to run the core in a task of its own.
 
         Args:
             sender: The core.
-            on_death: Called once if the task ends by anything but the core's own end. If nobody runs the task
-                any more, the garbage collector or `look_for_end()` is the caller.
+            on_death: Called once if the task ends in any way but the core's own end. If the loop no longer runs
+                the task, the garbage collector or `look_for_end()` calls it.
             on_settled: Called, outside the core, with each result that has delivery callbacks.
         """
 
     def wake(self) -> None:
-        """The core has work; cheap when it was told before."""
+        """Wake the sender task because the core has work. Repeated calls are cheap."""
 
     def make_waiter(self) -> Waiter:
-        """A waiter for the calling task."""
+        """Return a waiter for the calling task."""
 
     async def yield_once(self) -> None:
-        """Give the loop one turn."""
+        """Yield to the loop for one turn."""
 
     def on_next_turn(self, callback: Callable[[], None]) -> None:
-        """Call back when the loop has come round: whatever was ready before ran by then."""
+        """Call back in the loop's next turn, after everything that is ready now."""
 
     async def join(self, deadline: float) -> bool:
         """Wait until the core has ended and every socket is closed.
 
         Returns:
-            Whether that was so by the deadline.
+            Whether that happened by the deadline.
         """
 
     def body(self) -> AbstractContextManager[object]:
-        """Around the body of `async with producer:`, and its close.
+        """Return the context for the body of `async with producer:` and its close.
 
-        Where tasks are structured (trio), the sender's death cancels what is in it.
+        With structured tasks (trio), the sender's death cancels the body.
         """
 
     def shielded(self) -> AbstractContextManager[object]:
-        """Around a bounded wait of a task that was cancelled: what cancelled it does not end the wait."""
+        """Return the context for a bounded wait of a cancelled task, which its cancellation does not end."""
 
     async def end_aborted(self, deadline: float) -> bool:
-        """`join()` for a `close()` that was cancelled, after the core was told to abort.
+        """Call `join()` for a cancelled `close()`, after the core was aborted.
 
-        Where a cancelled task's next wait would raise at once (trio) this one is shielded; elsewhere nothing need
-        be waited for.
+        In trio a cancelled task's next wait raises at once, so this one is shielded. Elsewhere it need not wait.
 
         Returns:
             False if something has not ended by the deadline.
         """
 
     async def kill(self) -> None:
-        """End the task and drop every socket, whatever the core says. That is no death: `on_death` is not called.
+        """End the task and drop every socket, regardless of the core. `on_death` is not called.
 
-        A thread that still compresses is left to itself; when it is done, the core is told.
+        A thread that still compresses continues; the core gets its result.
         """

@@ -1,16 +1,16 @@
-"""A blocking client of brokers, for what asks a cluster something without a producer: `spark.topics`, the tests.
+"""A blocking client for requests to a cluster without a producer: `spark.topics`, the tests.
 
-`BlockingClient` and `ask_any()` drive the core's own connections over a blocking socket, so that versions, TLS and
-logins are as the producer's. `BlockingConnection` has raw frames.
+`BlockingClient` and `ask_any()` run the core's own connections over a blocking socket, so versions, TLS and logins
+work as in the producer. `BlockingConnection` sends and receives raw frames.
 
 Invariants:
 
-1. No wait is without a bound, and a broker that answers byte by byte does not extend it.
-2. A broker that cannot be reached, closes, refuses the login, or does not answer in time is an `OSError`; one that
-   talks nonsense is a `ProtocolError`. Nothing else is raised, but a `ConfigError` before anything is opened.
-3. Memory grows with the bytes that came, never on the word of a length (`FrameReader`).
-4. Sockets are made in `_open()` alone.
-5. No frame that an error leaves has a request in a local variable: it may be a login's.
+1. Every wait has a bound, and a broker that answers byte by byte does not extend it.
+2. A broker that cannot be reached, closes, refuses the login, or does not answer in time causes an `OSError`.
+   Invalid bytes cause a `ProtocolError`. The only other error is a `ConfigError` before anything is opened.
+3. Memory grows with the received bytes, never with an announced length (`FrameReader`).
+4. Only `_open()` makes sockets.
+5. No frame in an error's traceback has a request in a local variable: it may contain a login.
 """
 
 from __future__ import annotations
@@ -60,20 +60,20 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aioproduce")
 
 _CHUNK: Final = 65536
-_FRAME_MAX: Final = 100 * 1024 * 1024  # as the producer's own bound on an answer
+_FRAME_MAX: Final = 100 * 1024 * 1024  # the producer's own limit of an answer
 
 
 @final
 class BlockingConnection:
-    """One connection to a broker: frames out, frames in.
+    """One connection to a broker that exchanges raw frames.
 
     Args:
-        host: Name or address.
+        host: The broker's name or address.
         port: The port.
         timeout: Seconds for connecting, and then for each frame.
 
     Raises:
-        OSError: there is no connection in time.
+        OSError: if there is no connection in time.
     """
 
     __slots__ = ("_address", "_frames", "_ready", "_socket", "_timeout")
@@ -86,32 +86,32 @@ class BlockingConnection:
         self._socket = _open(host, port, timeout)
 
     def exchange(self, request: bytes, timeout: float | None = None) -> memoryview:
-        """`send()` a request, and `receive()` the answer."""
+        """Send a request, and wait for the answer."""
         self.send(request)
         return self.receive(timeout)
 
     def send(self, request: bytes) -> None:
-        """Send a whole request, its length in front.
+        """Send a whole request, which begins with its length.
 
         Raises:
-            OSError: the connection is lost, or the broker does not read.
+            OSError: if the connection is lost, or the broker does not read.
         """
         self._socket.settimeout(self._timeout)
         self._socket.sendall(request)
 
     def receive(self, timeout: float | None = None) -> memoryview:
-        """Wait for the next frame, and give it without its length.
+        """Wait for the next frame, and return it without its length.
 
         Args:
-            timeout: Seconds; the connection's by default.
+            timeout: Seconds; by default the connection's.
 
         Raises:
-            OSError: none came in time, or the broker closed the connection.
-            ProtocolError: what came is no frame.
+            OSError: if none arrived in time, or the broker closed the connection.
+            ProtocolError: if the bytes are no frame.
         """
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
         while not self._ready:
-            if self._frames.error is not None:  # behind the frames that were given
+            if self._frames.error is not None:  # after the valid frames before it
                 raise self._frames.error
             left = deadline - time.monotonic()
             if left <= 0:
@@ -139,18 +139,18 @@ class BlockingConnection:
 def ask_any(
     config: ProducerConfig, api: ApiKey, encode: Callable[[int, int], bytes], deadline: float
 ) -> Message:
-    """Ask the bootstrap servers in turn, and give the first answer; one question, as `BlockingClient` asks it.
+    """Ask the bootstrap servers in turn, and return the first answer, with a `BlockingClient` for this one call.
 
     Raises:
-        ConfigError: the settings of TLS or of the login contradict each other.
-        MissingExtraError: the login needs a library that is not installed.
+        ConfigError: if the settings of TLS or of the login contradict each other.
+        MissingExtraError: if the login needs a library that is not installed.
     """
     return BlockingClient(config).ask_any(api, encode, deadline)
 
 
 @final
 class _Question:
-    """Who asks the core's connection."""
+    """The asker of a request on the core's connection."""
 
     __slots__ = ("answer",)
 
@@ -158,25 +158,25 @@ class _Question:
         self.answer: Message | None = None
 
     def answered(self, response: Message, _now: float) -> bool:
-        """The broker answered."""
+        """Store the answer."""
         self.answer = response
         return True
 
     def lost(self, loss: Lost, now: float) -> None:
-        """The connection is gone; `BlockingClient` sees that by itself."""
+        """Do nothing: `BlockingClient` notices a lost connection itself."""
 
 
 @final
 class BlockingClient:
-    """A blocking driver of the core's connections: one at a time, with one credential for all of them.
+    """A blocking driver of the core's connections: one at a time, all with one credential.
 
     Args:
-        config: Where the brokers are; `request.timeout.ms` and `socket.connection.setup.timeout.ms` bound what one
-            of them may take, so that a silent one leaves time for the next.
+        config: The settings. `request.timeout.ms` and `socket.connection.setup.timeout.ms` limit the time of one
+            broker, so that a silent one leaves time for the next.
 
     Raises:
-        ConfigError: the settings of TLS or of the login contradict each other.
-        MissingExtraError: the login needs a library that is not installed.
+        ConfigError: if the settings of TLS or of the login contradict each other.
+        MissingExtraError: if the login needs a library that is not installed.
     """
 
     __slots__ = ("_asked", "_config", "_connections", "_ended", "_socket")
@@ -196,16 +196,16 @@ class BlockingClient:
         self._asked = 0
 
     def ask_any(self, api: ApiKey, encode: Callable[[int, int], bytes], deadline: float) -> Message:
-        """Ask the bootstrap servers in turn, and give the first answer.
+        """Ask the bootstrap servers in turn, and return the first answer.
 
         Args:
-            api: What is asked.
-            encode: Makes the request of a version and a correlation id.
-            deadline: An instant of `time.monotonic()`, for all of them together.
+            api: The request's API.
+            encode: Encodes the request for a version and a correlation id.
+            deadline: An instant of `time.monotonic()`, for all servers together.
 
         Raises:
-            OSError: the last of them cannot be reached, refuses the login, or has not answered in time.
-            ProtocolError: its answer is none, or it does not speak a version of `api` that is known here.
+            OSError: if the last server cannot be reached, refuses the login, or does not answer in time.
+            ProtocolError: if the last server's answer is invalid, or it supports no known version of `api`.
         """
         *others, last = self._config.bootstrap_servers
         for place in others:
@@ -221,13 +221,13 @@ class BlockingClient:
         """Ask the broker at this host and port, over a connection that is closed afterwards.
 
         Raises:
-            OSError: As `ask_any()`.
-            ProtocolError: Likewise.
+            OSError: if the broker cannot be reached, refuses the login, or does not answer in time.
+            ProtocolError: if the answer is invalid, or the broker supports no known version of `api`.
         """
         now = time.monotonic()
         config = self._config
         until = min(deadline, now + min(config.request_timeout, config.socket_connection_setup_timeout))
-        self._asked += 1  # a node of its own for each question: none waits for another one's back-off
+        self._asked += 1  # a node id for each request: none waits for another one's back-off
         address = BrokerAddress(-self._asked, *place)
         self._connections.ensure(address, now)
         connection = self._connections.connection(address.node_id)
@@ -246,11 +246,11 @@ class BlockingClient:
         return question.answer
 
     def _step(self, connection: BrokerConnection, until: float) -> None:
-        """Carry out what the core wants, then wait for one fact.
+        """Carry out the core's effects, then wait for one fact.
 
         Raises:
-            OSError: the connection has ended, or the time is over.
-            ProtocolError: it has ended by what the broker said.
+            OSError: if the connection has ended, or the time is over.
+            ProtocolError: if the broker's bytes ended the connection.
         """
         self._carry_out(connection, until)
         now = time.monotonic()
@@ -263,7 +263,7 @@ class BlockingClient:
                 self._wait(connection, left)
             self._connections.handle_timer(time.monotonic())
         if not connection.is_open:
-            self._carry_out(connection, until)  # an alert, before the end
+            self._carry_out(connection, until)  # sends an alert before the close
             raise _error_of(connection)
 
     def _wait(self, connection: BrokerConnection, seconds: float) -> None:
@@ -306,7 +306,7 @@ class BlockingClient:
         self._ended.put((ticket, outcome))
 
     def _try(self, effect: Effect, until: float) -> BaseException | None:
-        """Carry it out; what went wrong comes without this frame, which holds what was to be sent."""
+        """Carry out an effect; return an error without this frame, which holds the request's bytes."""
         left = until - time.monotonic()
         try:
             if left <= 0:
@@ -325,7 +325,7 @@ class BlockingClient:
         return None
 
     def _end(self, connection: BrokerConnection, error: BaseException | None) -> None:
-        """The connection is over, by whatever cause."""
+        """Report the end of the connection, for any cause, and close the socket."""
         self._connections.connection_lost(connection.connection_id, error, time.monotonic())
         if self._socket is not None:
             self._socket.close()
@@ -337,9 +337,9 @@ _TIMEOUTS: Final = (LossCause.SETUP_TIMEOUT, LossCause.REQUEST_TIMEOUT)
 
 
 def _too_late(connection: BrokerConnection) -> Exception:
-    words = f"no answer of {connection.peer} in time"
+    words = f"no answer from {connection.peer} in time"
     if connection.state is ConnectionState.ENCRYPTING:
-        words += ": it did not finish TLS's handshake. Is it a listener with TLS? security.protocol says so"
+        words += ": it did not finish the TLS handshake. Is it a listener with TLS? security.protocol says so"
     login = connection.authentication
     if login is not None and login.is_under_way:
         words += f": {login.describe()}"
@@ -347,7 +347,7 @@ def _too_late(connection: BrokerConnection) -> Exception:
 
 
 def _error_of(connection: BrokerConnection) -> BaseException:
-    """Why it ended, by invariant 2."""
+    """Return the error of the connection's end, by invariant 2."""
     error = connection.error
     if isinstance(error, OSError | ProtocolError):
         return error
@@ -366,7 +366,7 @@ def _error_of(connection: BrokerConnection) -> BaseException:
 
 
 def _prepare(prepare: Callable[[], None], seconds: float) -> None:
-    """Read key files, which may be on a disk that hangs."""
+    """Read key files in a thread: the disk may hang."""
     ended: SimpleQueue[object] = SimpleQueue()
     run_in_thread(Work(prepare, what="key files"), ended.put, _call)
     try:
@@ -378,7 +378,7 @@ def _prepare(prepare: Callable[[], None], seconds: float) -> None:
 
 
 def _blocking(work: Work) -> Work:
-    """What is awaited gets an event loop of its own, in its thread."""
+    """Return work that runs in a thread; async work gets an event loop of its own there."""
     if not work.is_async:
         return work
 

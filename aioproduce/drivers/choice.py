@@ -1,7 +1,7 @@
-"""Which driver runs the producer: that of the event loop that `start()` is called on.
+"""The choice of the producer's driver: the one for the event loop that calls `start()`.
 
-Two loops are known, asyncio's interface (asyncio itself, uvloop) and trio's: the two that anyio runs, so code
-written for anyio finds its driver by this, too. Neither library is imported to find out: what runs has been.
+There are drivers for asyncio's interface (asyncio itself, uvloop) and for trio. anyio runs on these two, so this
+also finds the driver for code written for anyio. It imports neither library: the one that runs is imported already.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def make_driver(
     metrics: ProducerMetrics,
     on_unobserved: Callable[[str, int, BaseException, int], None],
 ) -> Driver:
-    """The driver for the loop that runs here.
+    """Make the driver for the running event loop.
 
     Raises:
-        WrongEventLoopError: none runs here that there is a driver for.
-        MissingExtraError: it is trio's, of a version that is too old.
+        WrongEventLoopError: if no supported event loop runs here.
+        MissingExtraError: if trio is too old.
     """
     if is_in_trio():
         from aioproduce.drivers.trio import TrioDriver
@@ -43,6 +43,6 @@ def make_driver(
     if trio is not None and not hasattr(trio, "in_trio_task"):
         raise MissingExtraError("a producer under trio", extra="trio", name="trio>=0.27")
     raise WrongEventLoopError(
-        "start() was called where no event loop runs that aioproduce knows: call it within asyncio.run(), "
-        "uvloop.run(), trio.run() or anyio.run()"
+        "start() was called without a supported event loop running: call it within asyncio.run(), uvloop.run(), "
+        "trio.run() or anyio.run()"
     )

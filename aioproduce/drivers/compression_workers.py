@@ -1,19 +1,19 @@
-"""Threads that compress batches while the event loop goes on.
+"""Threads that compress batches while the event loop runs.
 
-Made by a driver, which submits the core's `Compress` effects and reports their ends to it. Any event loop will do
-that can be called back from another thread.
+Made by a driver, which submits the core's `Compress` effects and reports their ends to the core. It works with any
+event loop that can be called back from another thread.
 
 Invariants:
 
-1. Each job ends once, in the loop's thread: with the compressed bytes, or with what the codec raised, or as not
-   begun. By then no thread holds a view of the batch's records. That goes for jobs that end after `close()`, too.
-2. There is no thread before the first job, and there are `THREADS` at most. Idle ones end when the workers are
-   closed, when the interpreter exits, or when the workers are forgotten.
-3. The threads are no daemons: a codec that comes back into an interpreter that is half gone would abort the
-   process. They are `ThreadPoolExecutor`'s, which has them end before that. What the exit waits for is what was
-   submitted, and the core does not submit more than a few milliseconds' work, or two batches.
-4. Nobody is called back once the loop is closed.
-5. Where there are more threads than processors, the loop goes first (on Linux, where a thread has a priority).
+1. Each job ends once, in the loop's thread: with the compressed bytes, with the codec's exception, or as not
+   begun. By then no thread holds a view of the batch's records. This also applies to jobs that end after `close()`.
+2. There is no thread before the first job, and there are at most `THREADS`. Idle ones end when the workers are
+   closed or garbage-collected, or when the interpreter exits.
+3. The threads are no daemons: a codec that returns into an interpreter that is shutting down would abort the
+   process. `ThreadPoolExecutor` ends its threads before that. The exit waits for submitted jobs; the core submits
+   at most a few milliseconds' work, or two batches.
+4. No callback runs once the loop is closed.
+5. If there are more threads than processors, the loop has priority (on Linux, where threads have priorities).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aioproduce.core.effects import Compress
 
 _NICENESS: Final = 10
-"""What the threads' is more than the process's own: a ninth of the loop's share of a processor that both want."""
+"""The threads' nice value above the process's: they get a ninth of the loop's share of a contended processor."""
 
 Finished: TypeAlias = "tuple[ProducerBatch, bytes | BaseException]"
 """The batch of a job, and its outcome."""
@@ -42,13 +42,13 @@ Finished: TypeAlias = "tuple[ProducerBatch, bytes | BaseException]"
 
 @final
 class CompressionWorkers:
-    """Runs compression jobs, in the order of their submission, some at a time.
+    """Runs compression jobs in the order of submission, several at a time.
 
     Args:
-        call_in_loop: Has a callable called in the loop's thread; called from any thread. Raises RuntimeError if
-            the loop is closed.
-        on_finished: Called in the loop's thread with the jobs that ended.
-        make_executor: Makes what runs the jobs, when the first one comes.
+        call_in_loop: Calls a callable in the loop's thread, from any thread. Raises RuntimeError if the loop is
+            closed.
+        on_finished: Called in the loop's thread with the ended jobs.
+        make_executor: Makes the executor at the first job.
     """
 
     __slots__ = (
@@ -80,11 +80,11 @@ class CompressionWorkers:
         self._is_told = False
 
     def submit(self, job: Compress[ProducerBatch]) -> None:
-        """Have a batch compressed. Called in the loop's thread."""
+        """Compress a batch in a thread. Call this in the loop's thread."""
         with self._lock:
             self._jobs.append(job)
             if self._active == THREADS:
-                return  # who is at work takes it up
+                return  # a busy worker takes the job
             self._active += 1
         if self._executor is None:
             self._executor = self._make_executor()
@@ -93,13 +93,13 @@ class CompressionWorkers:
         except RuntimeError:
             if not _is_exiting():
                 raise
-            self._work()  # no thread begins anything any more: what is left is done here
+            self._work()  # the interpreter starts no more threads: do the remaining work here
 
     def close(self) -> None:
-        """Let the threads end, without waiting for them; jobs that none has begun end now. In the loop's thread."""
+        """End the threads without waiting, and jobs not begun at once. Call this in the loop's thread."""
         dropped = self._drop()
         if dropped:
-            error = RuntimeError("nothing is compressed any more")
+            error = RuntimeError("compression has stopped")
             self._on_finished([(job.batch, error) for job in dropped])
 
     def _drop(self) -> list[Compress[ProducerBatch]]:
@@ -113,7 +113,7 @@ class CompressionWorkers:
         return dropped
 
     def _work(self) -> None:
-        """Take jobs until there are none. Runs in a thread, which costs less than to be called for each."""
+        """Run jobs until none is left. It runs in a thread; one call for many jobs costs less."""
         while True:
             with self._lock:
                 if not self._jobs:
@@ -128,12 +128,12 @@ class CompressionWorkers:
         with self._lock:
             self._finished.append(end)
             if self._is_told:
-                return  # the loop has not come to those before it
+                return  # a report is already scheduled
             self._is_told = True
         try:
             self._call_in_loop(self._report)
         except RuntimeError:
-            # The loop is closed, maybe under a running producer: nobody is left to be told.
+            # The loop is closed, maybe under a running producer: nobody is left to notify.
             self._drop()
 
     def _report(self) -> None:
@@ -144,17 +144,17 @@ class CompressionWorkers:
 
 
 def compression_threads() -> Executor:
-    """The threads of one producer."""
+    """Make the thread pool of one producer."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="aioproduce compression", initializer=_step_back)
 
 
 def _is_exiting() -> bool:
-    """Whether the interpreter exits, and `concurrent.futures` has ended its threads (before `atexit`)."""
+    """Return whether the interpreter exits and `concurrent.futures` has ended its threads (before `atexit`)."""
     return bool(getattr(thread, "_shutdown", False))
 
 
 def _step_back() -> None:
-    """Run when no thread of usual priority wants the processor, the loop's above all."""
+    """Lower this thread's priority below all others, above all below the loop's."""
     if sys.platform == "linux":
         own = get_native_id()
         os.setpriority(os.PRIO_PROCESS, own, os.getpriority(os.PRIO_PROCESS, own) + _NICENESS)
@@ -164,8 +164,8 @@ def _run(job: Compress[ProducerBatch]) -> Finished:
     try:
         return job.batch, job.codec.compress(job.records)
     except BaseException as error:
-        # Whatever it is (a panic of cramjam's Rust is no Exception), the core must hear of the end. Its traceback
-        # would hold this frame, and that the view of the records.
+        # The core must learn of every end; a panic of cramjam's Rust is no Exception. The traceback would hold this
+        # frame, and the frame the view of the records.
         return job.batch, error.with_traceback(None)
     finally:
         job.records.release()

@@ -1,15 +1,15 @@
-"""What every driver does with the core, whatever its event loop: step after step, and the facts in between.
+"""The part that all drivers share: run the core step by step, and report facts in between.
 
-A driver owns the loop's side: sockets, alarms, the sender task and its end. It makes one `CoreStep`, has its sender
-task run `run()`, and its connections report facts.
+A driver owns the loop's side: sockets, alarms, the sender task and its end. It makes one `CoreStep`. Its sender
+task runs `run()`, and its connections report facts.
 
 Invariants:
 
-1. A fact never carries out an effect: it wakes the sender task, if the core has something to do.
-2. A fact that raises is the sender's death, like a bug in a step: inconsistent state is abandoned. A core that
-   died is told nothing more.
-3. The core is told of a compression's end even when it is closed: this releases the batch's memory.
-4. The alarm is set anew only for an earlier instant. One that comes too early costs less than a new one at every
+1. A fact never carries out an effect: it wakes the sender task if the core has work.
+2. A fact that raises is the sender's death, like a bug in a step: the inconsistent state is abandoned. A dead core
+   receives nothing more.
+3. A closed core still learns of the end of a compression: this releases the batch's memory.
+4. The alarm is reset only for an earlier instant. One that fires too early costs less than a new one at every
    sleep.
 """
 
@@ -35,41 +35,41 @@ if TYPE_CHECKING:
 
 FOREVER: Final = float("inf")
 
-# How often the loop is asked for its pulse while answers are awaited: a loop that is blocked makes them late, and
-# nothing else of ours may be due then to show it. Ten callbacks a second cost little; an idle producer has none.
+# Seconds between pulse callbacks while answers are awaited. A blocked loop delays answers, and nothing else may be
+# due then to measure the lag. Ten callbacks a second cost little; an idle producer has none.
 _PULSE: Final = 0.1
 
 
 class Connection(Protocol):
-    """An attempt to connect, and the connection that comes of it."""
+    """An attempt to connect, and the resulting connection."""
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Write the pieces of one request."""
+        """Write the buffers of one request."""
 
     def abort(self) -> None:
-        """Give up the attempt, or drop the connection and what it has not sent."""
+        """Give up the attempt, or drop the connection and its unsent bytes."""
 
 
 class Alarm(Protocol):
-    """Calls back at an instant, which may be moved; then it is off until it is set again."""
+    """An alarm that calls back once at an instant, which may be moved."""
 
     @property
     def at(self) -> float:
-        """The instant that it is set for; `inf` when it is off."""
+        """The instant that it is set for; `inf` if it is off."""
 
     def set(self, at: float) -> None:
-        """Call back then, and not at the instant that it was set for before."""
+        """Call back at this instant instead of the earlier one."""
 
 
 class Loop(Protocol):
-    """A driver, as far as `CoreStep` asks for it.
+    """The part of a driver that `CoreStep` uses.
 
     Attributes:
         now: The driver's clock.
-        work_clock: What work is timed with, which may not stand still for a turn of the loop.
-        is_now_exact: Whether `now` gives the instant of `work_clock`: then one reading does for both.
-        call_in_loop: Has a callable called in the loop's thread; called from any.
-        make_executor: Makes what runs compression jobs.
+        work_clock: The clock that times work; it must advance within a turn of the loop.
+        is_now_exact: Whether `now` equals `work_clock`, so that one reading serves for both.
+        call_in_loop: Calls a callable in the loop's thread, from any thread.
+        make_executor: Makes the executor of compression jobs.
     """
 
     now: Callable[[], float]
@@ -79,19 +79,19 @@ class Loop(Protocol):
     make_executor: Callable[[], Executor]
 
     def wake(self) -> None:
-        """End the sender task's rest, or keep it from resting."""
+        """End the sender task's rest, or prevent the next one."""
 
     def make_alarm(self, came: Callable[[float], None]) -> Alarm:
-        """An alarm that is off; `came` is called with the instant that it was set for."""
+        """Return an alarm that is off; it calls `came` with the instant that it was set for."""
 
     def connect(self, effect: Connect) -> Connection:
-        """Begin to connect; the facts follow in later turns of the loop."""
+        """Begin to connect; facts follow in later turns of the loop."""
 
     def offload(self, work: Work, ended: Callable[[object], None]) -> None:
-        """Have it done in a thread or task of its own; `ended` is told the result or exception, in the loop."""
+        """Run work in a thread or task of its own; call `ended` in the loop with the result or exception."""
 
     async def rest(self, has_work: bool) -> None:
-        """Give the loop one turn; if the core has no work, sleep until `wake()`, which may have come already."""
+        """Yield one turn of the loop if the core has work; else sleep until `wake()`, past calls included."""
 
 
 @final
@@ -100,14 +100,14 @@ class CoreStep:
 
     Args:
         loop: The driver.
-        metrics: The producer's.
+        metrics: The producer's metrics.
 
     Attributes:
-        connections: Those that the core has asked for and not been told the end of, by connection id.
-        compression: The threads that compress.
+        connections: Connections that the core asked for and whose end was not reported, by connection id.
+        compression: The compression threads.
         sender: The core, from `start()` on.
-        woken_at: Since when the sleeping sender task should be awake; `inf` if it need not.
-        is_killed: Whether the end of `run()`, whatever it is, is no death.
+        woken_at: When the sleeping sender task should have woken; `inf`: not at all.
+        is_killed: Whether no end of `run()` counts as a death.
         is_dead: Whether `run()` ended by a bug, or was cancelled.
     """
 
@@ -142,23 +142,23 @@ class CoreStep:
         on_settled: Callable[[BatchResult], None],
         on_thrown_away: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take over the core; `run()` follows.
+        """Set the core, before `run()`.
 
         Args:
             sender: The core.
             on_settled: Called with each result that has delivery callbacks.
-            on_thrown_away: Called where `run()` is closed as a coroutine: the loop was closed or dropped, and never
-                cancelled its tasks. The garbage collector may be the caller.
+            on_thrown_away: Called if the coroutine `run()` is closed because the loop was closed or dropped without
+                cancelling its tasks. The garbage collector may call it.
         """
         self.sender = sender
         self._on_settled = on_settled
         self._on_thrown_away = on_thrown_away
 
     async def run(self) -> None:
-        """Bring the core to rest again and again, until it has ended.
+        """Run steps of the core until it has ended.
 
         Raises:
-            BaseException: a bug in the core or in a driver, or the cancellation of the task.
+            BaseException: if the core or a driver has a bug, or the task is cancelled.
         """
         sender, metrics = self.sender, self._metrics
         timer_at: float | None = None
@@ -222,7 +222,7 @@ class CoreStep:
     # -- timers ---
 
     def _alarm_came(self, at: float) -> None:
-        self.woken_at = min(self.woken_at, at)  # late from when it was due
+        self.woken_at = min(self.woken_at, at)  # lag counts from the due instant
         self._wake()
 
     def _feel_pulse(self) -> None:
@@ -246,21 +246,21 @@ class CoreStep:
         self._wake()
 
     def failed(self, error: Exception) -> None:
-        """A driver's callback or task found a bug: the sender dies of it."""
+        """End the sender because of a bug in a driver's callback or task."""
         self._failure = error
         self._wake()
 
     def connected(self, connection_id: int) -> None:
-        """The connection is there."""
+        """Report that a connection is open."""
         self._report(self.sender.connection_made, connection_id)
 
     def received(self, connection_id: int, data: bytes) -> None:
-        """Bytes came."""
+        """Report received bytes."""
         if self.is_dead:
             return
         sender = self.sender
         now = self._now()
-        began_at = now if self._is_now_exact else self._work_clock()  # a clock is read in 80 ns
+        began_at = now if self._is_now_exact else self._work_clock()  # reading a clock takes 80 ns
         try:
             sender.receive_data(connection_id, data, now)
         except Exception as error:
@@ -270,21 +270,21 @@ class CoreStep:
         if sender.has_work or sender.settled:
             self._wake()
         else:
-            # The task may go on sleeping, but maybe not as long as it meant to.
+            # The task may continue to sleep, but perhaps not as long as before.
             at = sender.next_timer()
             if at is not None and at < self._alarm.at:
                 self._alarm.set(at)
 
     def written(self, connection_id: int) -> None:
-        """A connection holds nothing more of ours."""
+        """Report that a connection holds none of our bytes any more."""
         self._report(self.sender.writable, connection_id)
 
     def written_at_once(self, connection_id: int) -> None:
-        """Likewise, within `write()`: the sender task looks at the core again anyway."""
+        """Report the same within `write()`: the sender task steps the core again anyway."""
         self.sender.writable(connection_id, self._now())
 
     def disconnected(self, connection_id: int, error: Exception | None) -> None:
-        """A connection is gone, or never came about."""
+        """Report that a connection was lost or could not be opened."""
         self.connections.pop(connection_id, None)
         self._report(self.sender.connection_lost, connection_id, error)
 
@@ -292,7 +292,7 @@ class CoreStep:
         self._report(self.sender.offloaded, ticket, outcome)
 
     def compressed(self, finished: Iterable[Finished]) -> None:
-        """Threads are done with these batches."""
+        """Report the outcomes of compression jobs."""
         for batch, outcome in finished:
             if isinstance(outcome, bytes):
                 self._report(self.sender.compressed, batch, outcome)

@@ -1,21 +1,20 @@
 """A thread with an asyncio event loop of its own, and calls into it from other threads.
 
-Used by what runs a producer or a fake cluster beside code that is no coroutine: `blocking.session`,
-`spark.runtime`, `integrations.log_thread`, `testing.cluster_thread`.
+Used where a producer or a fake cluster runs next to code without coroutines: `blocking.session`, `spark.runtime`,
+`integrations.log_thread`, `testing.cluster_thread`.
 
 Invariants:
 
-1. Each call gets an outcome, whatever ends the thread: one that can no longer run fails with `ThreadEndedError`,
-   whose cause is the error that ended the loop, if one did. Who waits looks each second whether the thread
+1. Each call gets an outcome, however the thread ends: a call that can no longer run fails with `ThreadEndedError`.
+   Its cause is the error that ended the loop, if there was one. A waiter checks each second whether the thread
    lives, and never waits in the thread itself.
-2. The thread is a daemon: the interpreter's exit does not wait for a loop that is stuck. Its owner stops it
-   before that.
-3. Its end cancels what still runs there, so that producers drop their sockets, and closes the loop. That needs
-   no other thread and imports nothing: at the interpreter's exit no executor takes work any more. The loop's own
-   executor is let go, not waited for.
+2. The thread is a daemon: the interpreter's exit does not wait for a stuck loop. The owner stops it before that.
+3. The thread's end cancels its tasks, so that producers drop their sockets, and closes the loop. That needs no
+   other thread and no import: at the interpreter's exit no executor accepts work. It does not wait for the loop's
+   own executor.
 4. A call runs in the context (`contextvars`) of its caller.
-5. After a fork the child has no such thread: calls raise there. The owner keeps what the child inherited, since a
-   uvloop that is freed takes its sockets out of the epoll instance that both processes share.
+5. After a fork the child has no such thread: calls raise there. The owner keeps the inherited loop alive: a freed
+   uvloop removes its sockets from the epoll instance that both processes share.
 """
 
 from __future__ import annotations
@@ -36,34 +35,34 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOOKS_EVERY: Final = 1.0
-# What tasks take that are cancelled at the end; a producer's forced close is the longest (`producer.life`).
+# Seconds for tasks that are cancelled at the end; a producer's forced close takes longest (`producer.life`).
 _CANCEL_BOUND: Final = 10.0
 
 
 class ThreadEndedError(RuntimeError):
-    """The loop thread has ended, or is another process's: the call has no outcome of its own."""
+    """The loop thread has ended, or belongs to another process, so the call has no outcome of its own."""
 
 
 class ThreadBusyError(TimeoutError):
-    """The loop thread has not come to the call's outcome in time."""
+    """The loop thread did not produce the call's outcome in time."""
 
 
 @final
 class LoopThread:
-    """Runs an event loop in a thread, from its making until `stop()`.
+    """Runs an event loop in a thread, from its creation until `stop()`.
 
     Args:
-        name: The thread's.
-        loop: The loop, which nobody else runs; it is closed at the end.
+        name: The thread's name.
+        loop: The loop, which nothing else runs; it is closed at the end.
 
     Attributes:
         loop: The loop.
 
     Raises:
-        RuntimeError: the interpreter starts no threads any more.
+        RuntimeError: if the interpreter starts no more threads.
 
     Example:
-        >>> thread = LoopThread("beside", asyncio.new_event_loop())
+        >>> thread = LoopThread("worker", asyncio.new_event_loop())
         >>> thread.call(asyncio.sleep, 0, "done")
         'done'
         >>> thread.stop()
@@ -87,13 +86,13 @@ class LoopThread:
 
     @property
     def is_alive(self) -> bool:
-        """Whether calls can be made: the thread runs, and in this process."""
+        """Whether calls can be made: the thread runs in this process."""
         return not self._has_ended and self._thread.is_alive()
 
     @property
     def is_here(self) -> bool:
-        """Whether this is called in the thread."""
-        # Alive: the identity of a thread that has ended is given to another one.
+        """Whether the caller is in the thread."""
+        # Check that it is alive: the system reuses the identity of an ended thread.
         return threading.get_ident() == self._thread.ident and self._thread.is_alive()
 
     # -- calls, from any thread ---
@@ -101,10 +100,10 @@ class LoopThread:
     def submit(
         self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Future[R]:
-        """Begin to run a coroutine function in the thread. Does not wait for the loop, which may be stuck.
+        """Begin to run a coroutine function in the thread, without waiting for the loop, which may be stuck.
 
         Raises:
-            ThreadEndedError: the thread has ended.
+            ThreadEndedError: if the thread has ended.
         """
         call: Future[R] = concurrent.futures.Future()
 
@@ -117,13 +116,13 @@ class LoopThread:
         return call
 
     def call(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a coroutine function in the thread, and wait for what it gives; as `submit()` and `result()`."""
+        """Run a coroutine function in the thread, and return its result, like `submit()` and `result()`."""
         return self.result(self.submit(function, *args, **kwargs))
 
     def ask(self, function: Callable[[], R]) -> R:
-        """Call a plain function between two turns of the loop, and wait for what it gives; as `result()`.
+        """Call a plain function between two turns of the loop, and return its result, like `result()`.
 
-        In the thread itself it is called at once.
+        In the thread itself this calls it at once.
         """
         if self.is_here:
             return function()
@@ -141,21 +140,21 @@ class LoopThread:
         return self.result(call)
 
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Call back in the thread's loop, without waiting for it. Nothing happens where the thread has ended."""
+        """Call back in the thread's loop, without waiting. If the thread has ended, nothing happens."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(callback, *arguments)
 
     def result(self, call: Future[R], timeout: float | None = None) -> R:
-        """Wait for a call's outcome. A wait that is given up (time-out, Ctrl-C) cancels the call.
+        """Wait for a call's outcome. An abandoned wait (time-out, Ctrl-C) cancels the call.
 
         Args:
-            call: Of `submit()`.
+            call: The result of `submit()`.
             timeout: Seconds; `None` waits as long as the thread lives.
 
         Raises:
-            ThreadBusyError: there was no outcome in time.
-            ThreadEndedError: the thread has ended meanwhile.
-            RuntimeError: called in the thread itself, which would wait for itself.
+            ThreadBusyError: if there was no outcome in time.
+            ThreadEndedError: if the thread ends first.
+            RuntimeError: if called in the thread itself, which would wait for itself.
         """
         if self.is_here and not call.done():
             raise RuntimeError(f"the thread {self._thread.name!r} would wait for itself")
@@ -164,7 +163,7 @@ class LoopThread:
             while not call.done():
                 left = until - time.monotonic()
                 if left <= 0:
-                    raise ThreadBusyError(f"the event loop of {self._thread.name!r} has not answered in time")
+                    raise ThreadBusyError(f"the event loop of {self._thread.name!r} did not answer in time")
                 concurrent.futures.wait([call], min(left, _LOOKS_EVERY))
                 if not self._thread.is_alive() and not call.done():
                     raise self._ended()
@@ -177,17 +176,17 @@ class LoopThread:
     # -- the end ---
 
     def stop(self) -> None:
-        """Begin to end the thread: what still runs there is cancelled, and has some seconds for its end."""
+        """Begin to end the thread: cancel its tasks, which have some seconds to end."""
         self.call_soon(self._stop)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread's end.
 
         Args:
-            timeout: Seconds; `None` waits until it has come.
+            timeout: Seconds; `None` waits until it has ended.
 
         Returns:
-            Whether it has come.
+            Whether it has ended.
         """
         self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -195,14 +194,14 @@ class LoopThread:
     # -- the thread ---
 
     def _stop(self) -> None:
-        if not self._has_ended:  # a second stop would end the end
+        if not self._has_ended:  # a second stop would interrupt the clean-up
             self.loop.stop()
 
     def _run(self) -> None:
         try:
             try:
                 self.loop.run_forever()
-            except BaseException as error:  # such as SystemExit in a callback; every call is told
+            except BaseException as error:  # such as SystemExit in a callback; every call reports it
                 self._end = error
             self._has_ended = True
             self._cancel_tasks()
@@ -220,7 +219,7 @@ class LoopThread:
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
 
     def _send(self, call: Future[Any], begin: Callable[[], None]) -> None:
-        """Have a call begun, unless it is over by then."""
+        """Schedule a call in the loop, unless it is over by then."""
 
         def begin_if_wanted() -> None:
             if not self._has_ended and not call.done() and call.set_running_or_notify_cancel():
@@ -237,7 +236,7 @@ class LoopThread:
             self._calls.pop(call, None)
             raise self._ended() from self._end
         if self._has_ended:
-            # Between the two tests above and here: `_run()` may have been through its list already.
+            # It ended after the checks above: `_run()` may already have settled the calls in its list.
             self._settle(call, None, self._ended())
 
     def _answer(self, call: Future[Any], task: asyncio.Task[Any]) -> None:
@@ -250,7 +249,7 @@ class LoopThread:
 
     def _settle(self, call: Future[Any], given: Any, error: BaseException | None = None) -> None:
         self._calls.pop(call, None)
-        with contextlib.suppress(concurrent.futures.InvalidStateError):  # it has its outcome
+        with contextlib.suppress(concurrent.futures.InvalidStateError):  # it has an outcome already
             if error is None:
                 call.set_result(given)
             else:
@@ -268,7 +267,7 @@ class LoopThread:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """Make uvloop's loop where that is installed: asyncio's copies what a socket does not take at once."""
+    """Make uvloop's loop if it is installed: asyncio's copies bytes that a socket does not accept at once."""
     try:
         import uvloop
     except ImportError:
@@ -277,7 +276,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """What a call is named after."""
+    """Return a function's name, for the name of its task."""
     while isinstance(function, partial):
         function = function.func
     return function.__name__.strip("_")

@@ -1,12 +1,13 @@
-"""Threads that do what a login cannot do on the event loop: a costly hash, a token endpoint, Kerberos.
+"""Threads for the blocking work of a login: a costly hash, a token endpoint, Kerberos.
 
 Made by a driver for each `Offload` effect that blocks.
 
 Invariants:
 
-1. A thread each, and a daemon: what hangs holds up neither the other logins, nor compression, nor the exit of the
-   process. They are few: one fetch of credentials at a time, and one step of a login for a connection.
-2. Nobody is told once the loop is closed.
+1. Each piece of work has a daemon thread of its own: one that hangs delays neither other logins, nor compression,
+   nor the exit of the process. There are few: one fetch of credentials at a time, and one login step for each
+   connection.
+2. No callback runs once the loop is closed.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ def run_in_thread(
     call_in_loop: Callable[[Callable[[], None]], object],
     executor: Executor | None = None,
 ) -> None:
-    """Have it done elsewhere.
+    """Run blocking work in a thread.
 
     Args:
-        work: What blocks.
-        ended: Called in the loop with the result, or with the exception that was raised.
-        call_in_loop: Has a callable called in the loop's thread; raises RuntimeError if the loop is closed.
-        executor: What runs it where there are no threads: in a simulated loop.
+        work: The blocking work.
+        ended: Called in the loop with the result, or with the raised exception.
+        call_in_loop: Calls a callable in the loop's thread; raises RuntimeError if the loop is closed.
+        executor: Runs the work in a simulated loop, which has no threads.
     """
     job = partial(_run, work, ended, call_in_loop)
     if executor is not None:
@@ -45,7 +46,7 @@ def run_in_thread(
             Thread(target=job, name=f"aioproduce {work.what}", daemon=True).start()
         except (
             RuntimeError
-        ) as error:  # the system gives no more threads: that login fails, and the producer goes on
+        ) as error:  # the system starts no more threads: this login fails, and the producer continues
             call_in_loop(partial(ended, without_frames(error)))
 
 
@@ -53,12 +54,12 @@ def _run(
     work: Work, ended: Callable[[object], None], call_in_loop: Callable[[Callable[[], None]], object]
 ) -> None:
     outcome = outcome_of(work)
-    with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+    with suppress(RuntimeError):  # the loop is closed: nobody is left to notify
         call_in_loop(partial(ended, outcome))
 
 
 def outcome_of(work: Work) -> object:
-    """The result of what blocks, or the exception that it raised, without the frames: they may hold a secret."""
+    """Return the result, or the raised exception without its frames, which may hold a secret."""
     try:
         return work.run()
     except BaseException as error:
@@ -66,5 +67,5 @@ def outcome_of(work: Work) -> object:
 
 
 def without_frames(error: BaseException) -> BaseException:
-    """The same without its traceback."""
+    """Return the error without its traceback."""
     return error.with_traceback(None)

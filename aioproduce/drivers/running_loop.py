@@ -1,8 +1,8 @@
-"""Which event loop runs here: asyncio's interface, or trio's. Neither library is imported to find out.
+"""Detection of the running event loop, asyncio's interface or trio's, without an import of either.
 
-Where both run in one thread, the task that asks decides. In trio's guest mode, a trio task is one that trio
-steps, though the loop of its host counts as running all the while; under trio-asyncio, an asyncio task is one
-of that loop, though all of the loop is a task of trio's.
+If both run in one thread, the calling task decides. In trio's guest mode, a trio task is one that trio steps,
+although the host's loop counts as running the whole time. Under trio-asyncio, an asyncio task belongs to the
+asyncio loop, although that loop is itself a trio task.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def is_in_trio() -> bool:
-    """Whether who calls is a task of trio's."""
+    """Return whether the caller is a trio task."""
     trio: Any = sys.modules.get("trio.lowlevel")
     if trio is None or not hasattr(trio, "in_trio_task") or not trio.in_trio_task():
         return False
@@ -23,7 +23,7 @@ def is_in_trio() -> bool:
 
 
 def asyncio_loop_here() -> object:
-    """The loop of asyncio's that who calls belongs to; `None` for a task of trio's beside it, too."""
+    """Return the caller's asyncio loop; `None` without one, also for a trio task next to such a loop."""
     asyncio: Any = sys.modules.get("asyncio")
     if asyncio is None or is_in_trio():
         return None
@@ -31,7 +31,7 @@ def asyncio_loop_here() -> object:
 
 
 def asyncio_lookup() -> Callable[[], object]:
-    """`asyncio_loop_here()` for who asks often: what is imported is looked up once, here."""
+    """Return a faster `asyncio_loop_here()`, which looks up the imported modules only once."""
     asyncio: Any = sys.modules["asyncio"]
     get_running_loop: Callable[[], object] = asyncio._get_running_loop
     in_trio_task = getattr(sys.modules.get("trio.lowlevel"), "in_trio_task", None)

@@ -1,4 +1,4 @@
-"""What the drivers do alike with sockets: the options of a new one, and a failure in the system's words."""
+"""Socket functions that the drivers share: options of a new socket, and failures in the system's words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def set_buffer_sizes(sock: socket.socket, config: ProducerConfig) -> None:
-    """As `send.buffer.bytes` and `receive.buffer.bytes` say; -1 leaves it to the system."""
+    """Set the sizes of `send.buffer.bytes` and `receive.buffer.bytes`; -1 keeps the system's default."""
     for option, size in (
         (socket.SO_SNDBUF, config.send_buffer_bytes),
         (socket.SO_RCVBUF, config.receive_buffer_bytes),
@@ -24,15 +24,15 @@ def set_buffer_sizes(sock: socket.socket, config: ProducerConfig) -> None:
 
 
 def reason(failure: BaseException) -> str:
-    """In the system's words: asyncio's own for a refused connection are "Connect call failed"."""
+    """Return a failure in the system's words; asyncio says "Connect call failed" for a refused connection."""
     if isinstance(failure, OSError) and not isinstance(failure, socket.gaierror) and failure.errno:
         return os.strerror(failure.errno)
     return str(failure) or "given up"
 
 
 def failed_attempt(failure: BaseException | None, effect: Connect) -> BrokerConnectionError:
-    """What the core is told of an attempt to connect that failed; `None`: it was given up."""
-    if isinstance(failure, TlsError):  # of what had to be done first
+    """Return the error to report to the core for a failed attempt to connect; `None`: it was given up."""
+    if isinstance(failure, TlsError):  # from the preparation of TLS
         failure.host, failure.port = effect.host, effect.port
         return failure
     error = BrokerConnectionError(

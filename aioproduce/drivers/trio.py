@@ -1,20 +1,20 @@
-"""The driver for trio: the same core, in a nursery of its own within a system task.
+"""The driver for trio: it runs the core in a nursery of its own, within a system task.
 
-Why a system task, and not a nursery that `async with producer:` holds open: `start()` and `close()` are calls
-of their own, also in two scopes of the user's, and a nursery left open between them would break trio's
-nesting; and what closes the producer in an orderly way must outlive the scope that is cancelled around it.
-What a nursery would give is there all the same: `body()` cancels the body of the `async with` when the sender
-dies, whose end then raises; the run cancels system tasks when its main task ends, so that nothing outlives it.
+Why a system task, and not a nursery that `async with producer:` holds open: `start()` and `close()` are separate
+calls, maybe in two scopes of the user, and a nursery left open between them would break trio's nesting. Also, an
+orderly close must outlive a cancelled scope around it. The guarantees of a nursery hold nevertheless: when the
+sender dies, `body()` cancels the body of the `async with`, whose end then raises. The run cancels system tasks when
+its main task ends, so that nothing outlives it.
 
 Invariants, beyond those of `drivers.base` and `drivers.core_step`:
 
-1. All tasks of a producer are in one nursery: the sender's, its two alarms, and one or two per
-   connection. That nursery ends with the sender, and nothing of it raises into the run.
-2. Callbacks run in the sender's task, between its steps: nothing is told within the call that settles it, and
-   no other task is woken for that. What is left when the task ends is handed to the run.
-3. Nothing suspends between a fact and its end; what waits, waits as `trio_waiting` says.
-4. What a cancelled scope must still see ended is waited for in a shield with a deadline.
-5. `now()` is the run's clock, and may be read from any thread, also when the run is over.
+1. All tasks of a producer are in one nursery: the sender's, its two alarms, and one or two for each connection. The
+   nursery ends with the sender, and raises nothing into the run.
+2. Callbacks run in the sender's task, between its steps: never within the call that settles a delivery, and without
+   waking another task. When the task ends, the run gets the remaining callbacks.
+3. Nothing suspends while a fact is processed; all waits follow `trio_waiting`.
+4. A cancelled scope waits in a shield with a deadline for what must still end.
+5. `now()` is the run's clock, which any thread may read, also after the run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @final
 class TrioDriver:
-    """Runs one core in the trio run that it is made in."""
+    """Runs one core in the trio run that makes it."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class TrioDriver:
         self._token = trio.lowlevel.current_trio_token()
         self.loop: object = self._token
         self.running_loop: Callable[[], object] = token_here
-        # Of this run: no other begins in this thread before it is over, and with it the sender's task.
+        # It means this run: no other run begins in this thread before this one and its sender task are over.
         self.is_running: Callable[[], bool] = trio.lowlevel.in_trio_task
         self.current_task: Callable[[], object] = trio.lowlevel.current_task
         self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
@@ -87,18 +87,18 @@ class TrioDriver:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the sender's nursery has ended, which it does at the latest with its run."""
+        """Whether the sender's nursery has ended, at the latest with its run."""
         return self._ended.is_set()
 
     def look_for_end(self) -> None:
-        """Nothing: a run ends all its tasks, and tells this one."""
+        """Do nothing: a trio run always ends its tasks."""
 
     def make_waiter(self) -> TrioWaiter:
-        """A waiter for the calling task."""
+        """Return a waiter for the calling task."""
         return TrioWaiter()
 
     async def yield_once(self) -> None:
-        """One turn of the run; raises if the task is cancelled."""
+        """Yield one turn of the run; raise if the task is cancelled."""
         await trio.lowlevel.checkpoint()
 
     def on_next_turn(self, callback: Callable[[], None]) -> None:
@@ -123,7 +123,7 @@ class TrioDriver:
         )
 
     def wake(self) -> None:
-        """Have the sender's task look at the core."""
+        """Wake the sender's task."""
         self._is_woken = True
         if self._sleeper is not None:
             self.core.woken_at = min(self.core.woken_at, self.now())
@@ -136,16 +136,16 @@ class TrioDriver:
         return self._ended.is_set()
 
     def body(self) -> AbstractContextManager[object]:
-        """A scope that the sender's death cancels."""
+        """Return a scope that the sender's death cancels."""
         self._body = trio.CancelScope()
         return self._body
 
     def shielded(self) -> AbstractContextManager[object]:
-        """A scope that what is cancelled around it does not reach."""
+        """Return a scope that outer cancellations do not reach."""
         return trio.CancelScope(shield=True)
 
     async def end_aborted(self, deadline: float) -> bool:
-        """`join()`, whatever is cancelled around it."""
+        """Call `join()`, shielded from outer cancellations."""
         with trio.CancelScope(shield=True, deadline=deadline):
             await self._ended.wait()
         return self._ended.is_set()
@@ -176,12 +176,12 @@ class TrioDriver:
                     self._nursery.cancel_scope.cancel()
         except (trio.Cancelled, BaseExceptionGroup) as error:
             death = death or _first(error)
-        except BaseException as error:  # a callback's that is to end the process
+        except BaseException as error:  # from a callback, to end the process
             death = error
         self._end(death, on_death)
 
     def _end(self, death: BaseException | None, on_death: Callable[[BaseException], None]) -> None:
-        """The nursery has ended: tell of it, and leave nothing to be done."""
+        """Report the end of the nursery, and run or hand over what is left."""
         if isinstance(death, trio.Cancelled):
             death = None
         if death is None and self.core.is_dead:
@@ -206,7 +206,7 @@ class TrioDriver:
     # -- what the core's step asks for ---
 
     def make_alarm(self, came: Callable[[float], None]) -> Alarm:
-        """A task of the nursery's."""
+        """Return an alarm, which is a task of the nursery."""
         self._alarms.append(alarm := Alarm(came))
         return alarm
 
@@ -218,7 +218,7 @@ class TrioDriver:
         return connection
 
     def offload(self, work: Work, ended: Callable[[object], None]) -> None:
-        """In a thread, or in a task of the nursery's."""
+        """Run work in a thread, or in a task of the nursery."""
         if work.is_async:
             assert self._nursery is not None
             self._nursery.start_soon(self._await, work, ended, name=f"aioproduce {work.what}")
@@ -233,9 +233,9 @@ class TrioDriver:
         ended(outcome)
 
     async def rest(self, has_work: bool) -> None:
-        """Call back, and sleep until `wake()`; one turn of the run if the core has work."""
+        """Run callbacks, and sleep until `wake()`; yield only one turn if the core has work."""
         if has_work:
-            # A callback sent again, say. Others get their turn all the same.
+            # A callback may have sent a record, for example. Other tasks still get their turn.
             await trio.lowlevel.checkpoint()
             self._run_callbacks()
         else:
@@ -270,7 +270,7 @@ class TrioDriver:
         self._rouse()
 
     def _run_callbacks(self) -> None:
-        """Those that are due; what they ask for in their turn is for the next one."""
+        """Run the callbacks that are due now; those that they add wait for the next turn."""
         callbacks = self._callbacks
         for _ in range(len(callbacks)):
             callback, arguments, context = callbacks.popleft()

@@ -1,19 +1,16 @@
-"""One connection under trio: a socket that is written to as the core says, and a task that reads.
+"""One connection under trio: a socket that the core's effects write to, and a task that reads.
 
-Made by the TrioDriver, which runs `run()` in its nursery; facts are reported to the core's step.
+The TrioDriver makes it and runs `run()` in its nursery; it reports facts to the core's step.
 
-A socket of one's own, and not `trio.SocketStream`: its `send_all()` is a schedule point per request (a third
-of what a request costs), takes one buffer where a request has many, and would keep views of them in a task
-that was cancelled.
+It uses its own socket, not `trio.SocketStream`. The stream's `send_all()` is a schedule point per request (a third
+of a request's cost), accepts one buffer while a request has many, and would keep views of them in a cancelled task.
 
 Invariants:
 
-1. `connection_lost` is reported once, at the end of `run()`, when the socket is closed and no view is held any
-   more.
-2. What the system did not take at once is held in `_rest`, nowhere else; `writable` is reported when it is
-   empty.
-3. No task of ours waits for a socket that is closed: `notify_closing()` comes first.
-4. Nothing raised here gets into the nursery, where it would cancel the connections beside it.
+1. `connection_lost` is reported once, at the end of `run()`, when the socket is closed and no view is left.
+2. Only `_rest` holds bytes that the system did not accept at once; `writable` is reported when it is empty.
+3. No task of ours waits for a closed socket: `notify_closing()` comes first.
+4. No error leaves this module into the nursery, where it would cancel the other connections.
 """
 
 from __future__ import annotations
@@ -36,21 +33,21 @@ if TYPE_CHECKING:
     from aioproduce.core.effects import Buffer, Connect
     from aioproduce.drivers.core_step import CoreStep
 
-# What the system takes in one call is limited (IOV_MAX: 1024 on Linux and macOS, 16 is what POSIX promises).
+# The system limits the buffers of one call (IOV_MAX: 1024 on Linux and macOS; POSIX guarantees 16).
 _BUFFERS_PER_CALL: Final = 512
-# Answers are small; those that are not come in pieces.
+# Answers are small; large ones arrive in pieces.
 _READ_SIZE: Final = 65_536
 
 
 @final
 class TrioConnection:
-    """One attempt to connect, and the connection that comes of it.
+    """One attempt to connect, and the resulting connection.
 
     Args:
-        core: Who is told the facts.
-        connect: Where to.
-        config: The options of its socket.
-        nursery: Where a write that the system does not take at once goes on.
+        core: Receives the facts.
+        connect: The effect that asked for it, with the address.
+        config: The settings, for the socket's options.
+        nursery: Runs writes that the system does not accept at once.
     """
 
     __slots__ = (
@@ -83,7 +80,7 @@ class TrioConnection:
     # -- the task ---
 
     async def run(self) -> None:
-        """Connect, read until the end, and report each."""
+        """Connect, read until the end, and report both."""
         error: Exception | None = None
         try:
             with self._scope:
@@ -96,26 +93,26 @@ class TrioConnection:
         except OSError as failure:
             error = failure
         except trio.ClosedResourceError:
-            pass  # by `_shut()`, which has the reason, if there is one
+            pass  # closed by `_shut()`; its caller has set the reason, if there is one
         except Exception as failure:
             self._core.failed(failure)
         finally:
             self._shut()
-            # If the whole nursery is cancelled, the sender task ends as well and settles everything. No broker is
-            # to blame then, and none is named.
+            # If the whole nursery is cancelled, the sender task ends as well and settles everything. Then no broker
+            # is the cause, and no error names one.
             if trio.current_effective_deadline() > -inf:
                 self._core.disconnected(self.connection_id, self._ending(error))
 
     def _ending(self, error: Exception | None) -> Exception | None:
-        """What the core is told of the end."""
+        """Return the error to report to the core at the end."""
         if self._is_made:
             return self._error or error
         return failed_attempt(error, self._connect)
 
     async def _open(self) -> socket.socket:
-        """Resolves the name anew each time and tries its addresses in turn (KIP-302)."""
+        """Resolve the name for each attempt, and try its addresses in turn (KIP-302)."""
         if self._connect.prepare is not None:
-            # Left to itself if the attempt is given up: it only reads files.
+            # It may continue after the attempt is given up: it only reads files.
             await trio.to_thread.run_sync(self._connect.prepare, abandon_on_cancel=True)
         found = await trio.socket.getaddrinfo(self._connect.host, self._connect.port, type=socket.SOCK_STREAM)
         failures: list[OSError] = []
@@ -147,7 +144,7 @@ class TrioConnection:
         while (sock := self._socket) is not None:
             await wait_readable(sock)
             if self._socket is None:
-                return  # shut in the turn in which it was readable
+                return  # shut in the same turn in which it became readable
             try:
                 data = sock.recv(_READ_SIZE)
             except (BlockingIOError, InterruptedError):
@@ -159,7 +156,7 @@ class TrioConnection:
     # -- what the driver calls ---
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Write the pieces of one request; `written` follows now, or when the system has taken the last."""
+        """Write a request's buffers; `written` follows now, or when the system has accepted the last byte."""
         if self._socket is None:
             return  # disconnected() is on its way and accounts for the request
         self._rest.extend(map(memoryview, buffers))
@@ -170,14 +167,14 @@ class TrioConnection:
                 self._core.written_at_once(self.connection_id)
 
     def abort(self) -> None:
-        """Drop the socket and what it has not sent."""
+        """Drop the socket and its unsent bytes."""
         if self._socket is None:
             self._scope.cancel()
         else:
             self._shut()
 
     async def write_rest(self) -> None:
-        """Write what the system did not take at once."""
+        """Write the bytes that the system did not accept at once."""
         try:
             while self._rest and (sock := self._socket) is not None:
                 await wait_writable(sock)
@@ -186,7 +183,7 @@ class TrioConnection:
             if self._socket is not None:
                 self._core.written(self.connection_id)
         except trio.ClosedResourceError:
-            pass  # `run()` tells of it
+            pass  # `run()` reports it
         except OSError as error:
             self._error = error
             self._shut()
@@ -196,7 +193,7 @@ class TrioConnection:
     # -- both ---
 
     def _write_some(self) -> bool:
-        """Give the system what it takes now. False if that failed: the socket is closed then."""
+        """Write what the system accepts now. Return false if that failed: the socket is closed then."""
         rest, sock = self._rest, self._socket
         while rest and sock is not None:
             try:

@@ -1,11 +1,11 @@
-"""How tasks of trio's wait: for a delivery, and for what the producer has one task wait for.
+"""The waits of trio tasks: for a delivery, and for one event of the producer.
 
 Invariants:
 
-1. A task is rescheduled once per wait: by what it waited for, or, where trio asked first, by its cancellation.
-   A delivery that is done when trio asks is not given up: its wake-up is on its way, and cancels nothing.
-2. Every wait is a checkpoint, also one that finds its event there already.
-3. Whatever wakes a task does so within trio's thread; `unobserved_failure()` may come from any.
+1. A task is rescheduled once per wait: by its event, or by a cancellation if trio asks for that first. If the
+   delivery is done when trio asks, the cancellation is refused: the wake-up is scheduled already.
+2. Every wait is a checkpoint, also if its event has already happened.
+3. Only trio's thread wakes a task; any thread may call `unobserved_failure()`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _log: Final = logging.getLogger("aioproduce")
 
 @final
 class TrioRuntime:
-    """What delivery futures need of a trio run.
+    """The functions of a trio run that delivery futures use.
 
     Args:
-        token: The run's.
-        call_soon: Has a callable called in the run's next turn.
-        on_unobserved: Called with what nobody asked for.
+        token: The run's token.
+        call_soon: Calls a callable in the run's next turn.
+        on_unobserved: Called with failures that nobody asked for.
     """
 
     __slots__ = ("_call_soon", "_on_unobserved", "_token")
@@ -52,7 +52,7 @@ class TrioRuntime:
         self._on_unobserved = on_unobserved
 
     def get_loop(self) -> trio.lowlevel.TrioToken:
-        """The token of the run."""
+        """Return the token of the run."""
         return self._token
 
     def call_soon(self, callback: Callable[..., object], argument: Any, context: Context | None) -> None:
@@ -60,30 +60,30 @@ class TrioRuntime:
         self._call_soon(callback, argument, context)
 
     def callback_failed(self, callback: Callable[..., object], error: BaseException) -> None:
-        """Logged: trio has nobody to tell of what no task waits for."""
+        """Log the error: trio has no handler for errors outside a task."""
         _log.error("the done-callback %r of a delivery failed", callback, exc_info=error)
 
     def cancelled_error(self, message: object) -> BaseException:
-        """Of `concurrent.futures`: trio's own belongs to a cancel scope, and this to a handle."""
-        what = "this handle of the delivery was cancelled by its cancel(); the record goes on"
+        """Return the error of `concurrent.futures`: trio's own belongs to a cancel scope, not to a handle."""
+        what = "this handle of the delivery was cancelled by its cancel(); the record is still sent"
         return concurrent.futures.CancelledError(what if message is None else message)
 
     def invalid_state_error(self, message: str) -> BaseException:
-        """Of `concurrent.futures`, likewise."""
+        """Return the error of `concurrent.futures`."""
         return concurrent.futures.InvalidStateError(message)
 
     def unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
-        """Records failed that nobody asked for; the garbage collector may tell, at any point, in any thread."""
-        # Of a run that is over as of a closed loop: nobody is left to be told.
+        """Report failed records that nobody asked for; the garbage collector may call this in any thread."""
+        # After the run nobody is left to notify, as with a closed loop.
         with contextlib.suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._on_unobserved, topic, partition, error, count)
 
     async def wait(self, delivery: DeliveryFuture, is_quiet: bool) -> Any:
-        """Suspend the task until the delivery is done; give its outcome, or with `is_quiet` nothing."""
+        """Suspend the task until the delivery is done; return its outcome, or `None` with `is_quiet`."""
         if token_here() is not self._token:
             raise WrongEventLoopError(
-                "this delivery belongs to a producer in another trio run than this task: await it where it was "
-                "sent, or reach that run with trio.from_thread.run(..., trio_token=)"
+                "this delivery belongs to a producer in another trio run: await it in the run that sent it, or "
+                "reach that run with trio.from_thread.run(..., trio_token=)"
             )
         if delivery.done():
             await trio.lowlevel.checkpoint()
@@ -116,7 +116,7 @@ class _Parked:
 
 @final
 class TrioWaiter:
-    """One task's place to wait."""
+    """The wait of one task."""
 
     __slots__ = ("_is_notified", "_task")
 
@@ -139,7 +139,7 @@ class TrioWaiter:
         with trio.CancelScope(deadline=deadline):
             self._task = current_task()
             await wait_task_rescheduled(self._give_up)
-        # Notified in the same turn as the time-out: what was granted must not be lost.
+        # It may be notified in the same turn as the time-out: what was granted must not be lost.
         return self._is_notified
 
     def _give_up(self, _: object) -> Abort:
@@ -149,10 +149,10 @@ class TrioWaiter:
 
 @final
 class Alarm:
-    """A task that sleeps until an instant, which may be moved, and calls back with it; then until the next one.
+    """A task that sleeps until an instant, which may be moved, and calls back with it; then it waits for the next.
 
     Args:
-        came: Called in that task with the instant that it was set for.
+        came: Called in that task with the instant that the alarm was set for.
     """
 
     __slots__ = ("_came", "_scope", "at")
@@ -163,13 +163,13 @@ class Alarm:
         self.at: float = float("inf")
 
     def set(self, at: float) -> None:
-        """Call back then, and not when it was set for before."""
+        """Call back at this instant instead of the earlier one."""
         self.at = at
         if self._scope is not None:
             self._scope.deadline = at
 
     async def run(self) -> None:
-        """Be that task, until cancelled."""
+        """Run the task until it is cancelled."""
         while True:
             with trio.CancelScope(deadline=self.at) as self._scope:
                 await trio.sleep_forever()
@@ -178,5 +178,5 @@ class Alarm:
 
 
 def token_here() -> trio.lowlevel.TrioToken | None:
-    """The token of the run whose task calls, or `None`: the host of a guest run is none of its tasks."""
+    """Return the token of the calling task's run, or `None`; the host of a guest run is not one of its tasks."""
     return trio.lowlevel.current_trio_token() if trio.lowlevel.in_trio_task() else None

@@ -181,7 +181,7 @@ def test_a_stuck_loop_is_not_waited_for_for_ever(thread: LoopThread) -> None:
         ran.append(1)
 
     call = thread.submit(runs)
-    with pytest.raises(ThreadBusyError, match="'the loop' has not answered"):
+    with pytest.raises(ThreadBusyError, match="'the loop' did not answer"):
         thread.result(call, 0.05)
     assert not thread.join(0.05)
     release.set()

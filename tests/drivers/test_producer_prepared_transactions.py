@@ -119,7 +119,7 @@ async def test_somebody_initialised_its_id(
     if is_committed:
         await prepared.commit(cluster.bootstrap_servers, **QUICK)
     async with producer_of(cluster):
-        with pytest.raises(ProducerFencedError, match="not known") as caught:
+        with pytest.raises(ProducerFencedError, match="is unknown") as caught:
             await getattr(prepared, verdict)(cluster.bootstrap_servers, **QUICK)
     assert caught.value.outcome is TransactionOutcome.UNKNOWN
     assert await committed(cluster) == ([b"yes"] if is_committed else [])
@@ -140,7 +140,7 @@ async def test_whoever_took_over_has_aborted_one_of_its_own(
         await txn.send_and_wait("one", b"no")
         await txn.abort()
     await until(lambda: not cluster.open_transactions)
-    with pytest.raises(TransactionError, match="not known") as caught:
+    with pytest.raises(TransactionError, match="is unknown") as caught:
         await getattr(prepared, verdict)(cluster.bootstrap_servers, **QUICK)
     assert caught.value.outcome is TransactionOutcome.UNKNOWN
     assert await committed(cluster) == ([b"yes"] if is_committed else [])
@@ -308,7 +308,7 @@ async def test_what_is_aborted_meanwhile_is_not_given_out(
         txn = await producer.begin_transaction()
         await txn.send("t", b"v")
         monkeypatch.setattr(TransactionManager, "prepare", prepare)
-        with pytest.raises(TransactionStateError, match=r"prepare\(\) does not fit"):
+        with pytest.raises(TransactionStateError, match=r"prepare\(\) cannot be called now"):
             await txn.prepare()
         await until(lambda: txn.outcome is TransactionOutcome.ABORTED)
 

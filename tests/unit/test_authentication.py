@@ -178,8 +178,8 @@ def test_a_refused_password_is_definite_and_the_credential_not_given_out_again()
 @pytest.mark.parametrize(
     ("outcome", "text"),
     [
-        (ValueError("alice-secret"), "it ended with ValueError"),
-        ("text", "it ended with str"),
+        (ValueError("alice-secret"), "the client's answer failed with ValueError"),
+        ("text", "the client's answer failed with str"),
         (AuthenticationError("the broker has not proved itself", mechanism="PLAIN"), "not proved itself"),
     ],
 )
@@ -249,10 +249,10 @@ def test_bytes_behind_a_refusal_are_not_looked_at() -> None:
 @pytest.mark.parametrize(
     ("script", "is_static", "answers", "waits_for"),
     [
-        ([], False, 0, "the credentials have not come"),
-        ([b"hello", None], True, 0, "the broker did not go on with PLAIN"),
-        ([b"hello", None], True, 1, "the broker did not go on with PLAIN"),
-        ([WORK], True, 1, "the client's own answer was not ready"),
+        ([], False, 0, "the credentials did not arrive"),
+        ([b"hello", None], True, 0, "the broker did not continue with PLAIN"),
+        ([b"hello", None], True, 1, "the broker did not continue with PLAIN"),
+        ([WORK], True, 1, "the client's answer was not ready"),
     ],
 )
 def test_a_login_that_takes_too_long(
@@ -432,7 +432,7 @@ def test_the_session_ends_before_a_credential_has_come() -> None:
     peer.tick(100.0)
     error = error_of(peer)
     assert isinstance(error, AuthenticationError)
-    assert "has ended, and the credentials have not come" in str(error)
+    assert "has ended, and the credentials did not arrive" in str(error)
     assert error.is_transient
 
 

@@ -289,7 +289,7 @@ def test_a_request_comes_back_with_its_answer() -> None:
 def test_nothing_is_sent_before_it_is_ready() -> None:
     peer = Peer()
     peer.connection.connect(0.0, 10.0)
-    with pytest.raises(RuntimeError, match="cannot take a request now"):
+    with pytest.raises(RuntimeError, match="cannot accept a request now"):
         peer.send("early", 0.0)
     peer.connection.connection_made(0.0)
     peer.connection.writable(0.0)
@@ -428,7 +428,7 @@ def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
     peer = Peer().ready()
     assert peer.connection.receive_data(init_producer_id_response(1), 1.0) == []
     assert peer.drain() == [Close(1)]
-    assert "to no request" in peer.connection.reason
+    assert "but no request is in flight" in peer.connection.reason
 
 
 def test_after_close_nothing_is_looked_at_or_sent() -> None:
@@ -486,13 +486,13 @@ def test_a_loss_gives_back_all_requests_in_order_but_not_our_own() -> None:
     negotiating = Peer().connected()
     assert negotiating.connection.pending_count == 1
     assert negotiating.connection.lost(error) == []
-    assert "before it told its versions: reset by peer" in negotiating.connection.reason
+    assert "before it reported its versions: reset by peer" in negotiating.connection.reason
     assert negotiating.connection.cause is LossCause.DISCONNECTED
     assert negotiating.connection.error is error
 
     questioned = Peer().connected()
     assert questioned.connection.lost(None) == []
-    assert "before it told its versions: closed by the peer" in questioned.connection.reason
+    assert "before it reported its versions: closed by the peer" in questioned.connection.reason
     assert isinstance(questioned.connection.error, TlsError)
     assert questioned.connection.error.is_transient
     assert questioned.connection.cause is LossCause.DISCONNECTED
@@ -504,7 +504,7 @@ def test_a_close_by_the_peer_with_nothing_under_way_is_ordinary() -> None:
     assert peer.connection.lost(None) == []
     assert peer.connection.cause is LossCause.CLOSED_AT_REST
     assert (
-        peer.connection.reason == "broker:9092 (node 7) closed its connection, on which nothing was under way"
+        peer.connection.reason == "broker:9092 (node 7) closed its connection while no request was in flight"
     )
 
     reset = Peer().ready()
@@ -620,7 +620,7 @@ def test_a_peer_that_takes_nothing_is_given_up_even_without_answers() -> None:
     peer.drain()
     peer.tick(31.0)
     assert peer.drain() == [Close(1)]
-    assert "did not take request 1" in peer.connection.reason
+    assert "did not accept request 1" in peer.connection.reason
     assert names(peer.connection.lost(None)) == ["silent"]
 
 

@@ -157,7 +157,7 @@ def test_a_handshake_that_takes_too_long() -> None:
     peer.tick(10.0)
     assert peer.said() == [b"CLOSE"]
     assert peer.connection.cause is LossCause.SETUP_TIMEOUT
-    assert "did not finish TLS's handshake within 10 s" in peer.connection.reason
+    assert "did not finish the TLS handshake within 10 s" in peer.connection.reason
 
 
 # Failures

@@ -332,7 +332,7 @@ def test_a_loss_during_negotiation_counts_as_a_failure() -> None:
     lost = world.connections.connection_lost(connection_id, None, 1.0)
     assert lost is not None
     assert lost.requests == []
-    assert "before it told its versions" in lost.reason
+    assert "before it reported its versions" in lost.reason
     assert not world.connections.can_connect(1, 1.0)
 
 

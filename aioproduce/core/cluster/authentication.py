@@ -1,16 +1,16 @@
-"""The login of one connection: which mechanism, then what it says, until both sides are content with each other.
+"""The login of one connection: agreement on the mechanism, then its conversation until both sides accept.
 
-Made for a connection by `core.cluster.broker_connections`, and driven by it: `begin()` when versions are
-negotiated, and again before the session ends (KIP-368). The state table is Java's SaslClientAuthenticator without
-its detours.
+`core.cluster.broker_connections` makes one for a connection. The connection calls `begin()` when versions are
+negotiated, and again before the session ends (KIP-368). The state table is a shorter form of Java's
+SaslClientAuthenticator.
 
 Invariants:
 
-1. A credential is there before `SaslHandshake` goes: from that request to the end of the conversation the
-   connection takes no other one, and a token endpoint may be slow.
-2. What blocks is run elsewhere (`core.cluster.offloads`); its end is ignored once the connection is gone.
-3. The conversation is held by the mechanism alone, and it is over when the mechanism says so: an answer of the
-   broker without an error is not enough.
+1. The credential is available before `SaslHandshake` is sent: from that request to the end of the conversation
+   the connection accepts no other request, and a token endpoint may be slow.
+2. Blocking work runs outside the core (`core.cluster.offloads`); its outcome is ignored once the connection ended.
+3. Only the mechanism conducts the conversation and decides when it is over: an answer of the broker without an
+   error is not enough.
 4. Every failure is one `AuthenticationError` or `TokenError`, which ends the connection.
 """
 
@@ -44,21 +44,21 @@ if TYPE_CHECKING:
     from aioproduce.wire.messages import BrokerAddress, SaslAuthenticateResponse, SaslHandshakeResponse
 
 _ANSWER_MAX: Final = 512 * 1024
-"""Bytes of one message of the broker's: Kafka's own bound on what a client may say."""
+"""Limit of bytes in one message of the broker; Kafka has the same limit for a client's message."""
 
 _TEXT_MAX: Final = 300
-"""Characters of a broker's own words that go into an error."""
+"""Limit of characters that an error quotes from a broker."""
 
 
 class AuthenticationState(Enum):
-    """Where a login is."""
+    """The state of a login."""
 
     NEW = "new"
     AWAITING_CREDENTIAL = "awaiting credential"
     AGREEING = "agreeing on the mechanism"
     CONVERSING = "conversing"
     COMPUTING = "computing"
-    """What the mechanism says next is made elsewhere."""
+    """The mechanism's next message is computed outside the core."""
     AUTHENTICATED = "authenticated"
     FAILED = "failed"
 
@@ -93,42 +93,42 @@ AUTHENTICATION_STATES: Final[StateTable[AuthenticationState, _Event]] = StateTab
 
 
 class Line(Protocol):
-    """The connection, as far as a login uses it."""
+    """The part of a connection that a login uses."""
 
     address: BrokerAddress
 
     def hold(self) -> None:
-        """Take no more requests until the login has ended: its first request is next."""
+        """Accept no request until the login has ended: its first request is next."""
 
     def ask(self, request: OwnRequest, now: float) -> None:
-        """Send a request of the connection's own, as soon as its turn comes."""
+        """Send a request of the connection's own as soon as possible."""
 
     def authenticated(self) -> None:
-        """The login has succeeded."""
+        """Accept that the login succeeded."""
 
     def fail(self, error: ProducerError) -> None:
-        """The login has failed."""
+        """Accept that the login failed."""
 
 
 @final
 class Authentication:
-    """One connection's login, and those that follow on it.
+    """The first and all later logins of one connection.
 
     Args:
         line: The connection.
         sasl: How to log in.
-        client_id: What we call ourselves.
-        login: Where credentials come from.
-        offloads: Runs what blocks.
-        random: Gives a number in `0 <= x < 1`.
-        metrics: Logins are counted there.
+        client_id: Kafka's `client.id`.
+        login: The source of credentials.
+        offloads: Runs blocking work.
+        random: Returns a number in `0 <= x < 1`.
+        metrics: Counts logins.
 
     Attributes:
         state: See `AuthenticationState`.
         again_at: When to log in again; infinity: never, or not known yet.
         ends_at: When the broker ends the session; infinity: never.
-        is_first: Whether no login has succeeded on this connection so far.
-        began_at: When the login that is under way, or the last one, began.
+        is_first: Whether no login has succeeded on this connection yet.
+        began_at: When the current or the last login began.
     """
 
     __slots__ = (
@@ -195,28 +195,28 @@ class Authentication:
 
     @property
     def principal(self) -> str:
-        """Who logs in; empty where that is not known, or not yet."""
+        """The name that logs in; empty while it is unknown."""
         return "" if self._credential is None else self._credential.principal
 
     @property
     def session_lifetime(self) -> float:
-        """Seconds that the session lasts which the last login began; 0: the broker set no end."""
+        """Seconds that the current session lasts; 0: the broker set no end."""
         return max(self._lifetime, 0.0)
 
     def begin(self, now: float) -> None:
-        """Log in, or log in again."""
+        """Begin a login."""
         self._move("begun")
         self.began_at = now
         self.again_at = inf
         self._login.obtain(self._have_credential, now)
 
     def begin_if_due(self, now: float) -> None:
-        """Log in again, if the session comes to its end (KIP-368)."""
+        """Log in again if the session ends soon (KIP-368)."""
         if self.again_at <= now < self.ends_at:
             self.begin(now)
 
     def stop(self) -> None:
-        """The connection is gone: nothing that is under way is waited for."""
+        """Stop waiting for pending work: the connection has ended."""
         self._login.forget(self._have_credential)
         if self._ticket is not None:
             self._offloads.forget(self._ticket)
@@ -225,17 +225,17 @@ class Authentication:
             self._move("failed")
 
     def describe(self) -> str:
-        """What a login that takes too long waits for."""
+        """Return what a login waits for, in words for a time-out."""
         if self.state is AuthenticationState.AWAITING_CREDENTIAL:
-            return "the credentials have not come"
+            return "the credentials did not arrive"
         if self.state is AuthenticationState.COMPUTING:
-            return "the client's own answer was not ready"
+            return "the client's answer was not ready"
         if self.state is AuthenticationState.AUTHENTICATED:
             return "there was no time to log in again: the event loop was blocked, or the machine slept"
-        return f"the broker did not go on with {self._sasl.mechanism}"
+        return f"the broker did not continue with {self._sasl.mechanism}"
 
     def timed_out(self, words: str) -> AuthenticationError | None:
-        """The error of a login that took too long; `None` where none is under way."""
+        """Return the error of a login that took too long; `None` if none is under way."""
         return self._error(words, None) if self.is_under_way else None
 
     # -- the steps ---
@@ -293,7 +293,7 @@ class Authentication:
     def _ask(self, request: OwnRequest, now: float) -> None:
         try:
             self._line.ask(request, now)
-        except ProtocolError as error:  # the broker speaks no version of it
+        except ProtocolError as error:  # the broker supports no version of it
             self._fail(error, now)
 
     def _computed(self, outcome: object, now: float) -> None:
@@ -304,8 +304,8 @@ class Authentication:
         elif isinstance(outcome, ProducerError):
             self._fail(outcome, now)
         else:
-            # Not its text: it may hold what it was called with.
-            self._fail(self._error(f"it ended with {type(outcome).__name__}", None), now)
+            # Only the type: the text may contain a secret argument.
+            self._fail(self._error(f"the client's answer failed with {type(outcome).__name__}", None), now)
 
     def _answered(self, response: SaslAuthenticateResponse, now: float) -> None:
         if response.error_code != NONE:
@@ -327,7 +327,7 @@ class Authentication:
         self._move("content")
         self._mechanism = None
         self.ends_at = now + self._lifetime if self._lifetime > 0 else inf
-        # As Java: somewhere in 85 to 95 % of the session, so that connections do not all come at once.
+        # As Java: after 85 to 95 % of the session, so that connections do not all log in at once.
         self.again_at = now + self._lifetime * (0.85 + 0.1 * self._random()) if self._lifetime > 0 else inf
         self._metrics.authenticated(self.is_first, self._lifetime > 0, now - self.began_at, now)
         self.is_first = False
@@ -349,7 +349,7 @@ class Authentication:
             return self._error(f"the broker does not offer it; it offers {offered}", "sasl.mechanism")
         if response.error_code == ILLEGAL_SASL_STATE and self.is_first:
             return self._error(
-                "this listener takes no logins: set security.protocol to PLAINTEXT or SSL, or use the port of a "
+                "this listener accepts no logins: set security.protocol to PLAINTEXT or SSL, or use the port of a "
                 "listener with SASL",
                 "security.protocol",
             )
@@ -373,7 +373,7 @@ class Authentication:
             setting=setting,
             host=address.host,
             port=address.port,
-            # The same broker took this login before: a new connection may do what a session cannot.
+            # The same broker accepted this login before: a new connection may succeed.
             is_transient=setting is None or not self.is_first,
         )
 
@@ -393,5 +393,5 @@ _SETTING: Final = {
 
 
 def _printable(text: str) -> str:
-    """A peer's words, in bounds and without control characters."""
+    """Return a peer's text, shortened and without control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:_TEXT_MAX])

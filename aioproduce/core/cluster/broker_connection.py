@@ -1,31 +1,29 @@
-"""One connection to one broker, without I/O: version negotiation, requests in flight, throttling, time-outs.
+"""One connection to a broker, without I/O: version negotiation, requests in flight, throttling, time-outs.
 
-`core.cluster.broker_connections` makes these and passes the driver's facts on to them; the sender calls `can_send`
-and `send` on the ones that it is given. What leaves a connection is an effect in the deque that all
-connections share.
+`core.cluster.broker_connections` makes connections and passes the driver's facts to them. The sender calls
+`can_send` and `send`. A connection emits effects into the deque that all connections share.
 
 Invariants:
 
-1. The state moves only along `CONNECTION_STATES`. Who asks for versions (NEGOTIATING) sends nothing else.
-2. Responses are matched strictly in the order of the requests, by correlation id. A frame that fits no
+1. The state moves only along `CONNECTION_STATES`. A connection that asks for versions sends nothing else.
+2. Responses are matched strictly in the order of the requests, by correlation id. A frame that matches no
    request, or does not decode, ends the connection; its request stays in flight until `lost`.
 3. A request leaves the connection once: by its response (`receive_data`), by its bytes having left the
    transport where no response is expected (`writable`), or by `lost`. Never by a time-out: that only aborts
    the connection, because the transport may still hold a view of the request's buffers (KAFKA-19012).
-4. After `close` no byte that arrives is looked at, and nothing is sent.
-5. At most one `Send` is outstanding per connection: the next one comes after `writable`. So a request
-   without response is always the newest one of its connection.
-6. The entry in the shared deadlines is never later than `next_deadline()`. It may be earlier: it is
-   refreshed when it comes up (`handle_timer`), not with each request.
-7. What is asked for the connection's own ends (versions, a login) is one request at a time, and goes before any
-   other.
-8. Where there is a channel, a `Send` has its bytes and not the request's: those are free once they are encrypted.
-   What the channel says by itself goes when nothing else is outstanding.
-9. Where there is to be a channel, the attempt begins and its handshake goes on only in the connection's turns
+4. After `close`, arriving bytes are ignored and nothing is sent.
+5. At most one `Send` is outstanding per connection: the next one follows `writable`. So a request without
+   response is always the newest one of its connection.
+6. The entry in the shared deadlines is never later than `next_deadline()`. It may be earlier: it is refreshed
+   when it passes (`handle_timer`), not with each request.
+7. The connection's own requests (versions, a login) go one at a time, before any other.
+8. With a channel, a `Send` contains the channel's bytes. The request's buffers are free once they are encrypted.
+   The channel's own messages are sent when nothing else is outstanding.
+9. With a channel, the attempt and its handshake proceed only in the connection's turns
    (`core.cluster.channel_set_up`).
 
-A response may be reported before `writable` (a driver with one task to read and one to write has no order
-between them): the peer has answered the whole request, so its bytes are gone.
+A response may be reported before `writable`, since a driver's reading and writing tasks have no order between
+them. The peer has answered the whole request, so its bytes have left the transport.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ if TYPE_CHECKING:
     from aioproduce.security.channel import Channel
 
 _MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
-"""An int32 on the wire; negative ones are legal but help nobody who reads a trace."""
+"""An int32 on the wire. Negative ones are legal, but make traces hard to read."""
 
 
 @final
@@ -70,26 +68,26 @@ class BrokerConnection:
     """One TCP connection, from `Connect` to `connection_lost`.
 
     Attributes:
-        connection_id: Its identity towards the driver.
+        connection_id: Its id for the driver.
         address: The broker it goes to.
         state: See `ConnectionState`.
-        in_flight: Requests whose answer is awaited, oldest first.
+        in_flight: Requests that await an answer, oldest first.
         unacknowledged: The request that expects no answer and has not left the transport yet.
         is_writable: Whether the transport holds none of our bytes.
         throttled_until: Nothing is sent before this instant.
         api_versions: What was negotiated; `None` before READY.
-        connected_at: When the transport was there; `None` before.
-        last_heard_at: When bytes last came.
-        last_used_at: When bytes last came or were last gone. (With a request under way it is not idle anyhow.)
-        has_answered: Whether any answer came to a request that is not the connection's own.
-        settings: What is equal for all connections.
-        setup_timeout: Seconds that the step of the set-up may take that is under way, or was the last.
-        authentication: Its login; `None` where there is none.
-        set_up: The way to its channel; `None` where there is none.
-        channel: What encrypts it; `None` where nothing does, and before the transport is there.
+        connected_at: When the transport was opened; `None` before.
+        last_heard_at: When bytes last arrived.
+        last_used_at: When bytes last arrived or left. (With a request in flight it is not idle anyway.)
+        has_answered: Whether a request other than the connection's own was answered.
+        settings: The settings that all connections share.
+        setup_timeout: Seconds allowed for the current, or the last, step of the set-up.
+        authentication: Its login, or `None`.
+        set_up: The set-up of its channel; `None` without TLS.
+        channel: Its TLS channel; `None` without TLS, and before the transport is open.
         cause: Why it ended, once CLOSING or CLOSED.
-        reason: The same in words.
-        error: The error that ended it, where one did.
+        reason: The cause in words.
+        error: The error that ended it, or `None`.
     """
 
     __slots__ = (
@@ -160,7 +158,7 @@ class BrokerConnection:
         self._deadlines = deadlines
         self._frames = FrameReader(settings.max_response_size)
         self._correlation_id = 0
-        # What is asked for the connection's own ends, while it waits for its turn; and who is told of the answer.
+        # The connection's own request while it waits to be sent, and the callback for its answer.
         self._own_request: OwnRequest | None = None
         self._own_answered: Callable[[Any, float], None] | None = None
         self._setup_deadline = inf
@@ -173,33 +171,33 @@ class BrokerConnection:
 
     @property
     def peer(self) -> str:
-        """The broker as error messages name it."""
-        # Until its metadata is known, a bootstrap server is only an address: its node id here is made up.
+        """The broker's name in error messages."""
+        # A bootstrap server is only an address until metadata arrives: its node id here is made up.
         node = "bootstrap server" if self.address.node_id < 0 else f"node {self.address.node_id}"
         return f"{self.address.host}:{self.address.port} ({node})"
 
     @property
     def is_open(self) -> bool:
-        """Whether it is, or is becoming, of use: neither CLOSING nor CLOSED."""
+        """Whether it is neither CLOSING nor CLOSED."""
         return self.state is not ConnectionState.CLOSING and self.state is not ConnectionState.CLOSED
 
     @property
     def is_ready(self) -> bool:
-        """Whether it was set up and is not closing. It may still be busy, throttled, or logging in again."""
+        """Whether it is set up and not closing. It may be busy, throttled, or logging in again."""
         return self.state in SET_UP
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether it is, or is to be."""
+        """Whether it uses TLS, or will."""
         return self.set_up is not None
 
     @property
     def pending_count(self) -> int:
-        """Requests that have not ended, ours included."""
+        """The number of requests that have not ended, the connection's own included."""
         return len(self.in_flight) + (self.unacknowledged is not None)
 
     def can_send(self, now: float) -> bool:
-        """Whether `send` may be called: ready, nothing unwritten, room for one more, not throttled."""
+        """Return whether `send` may be called: ready, nothing unwritten, room for one more, not throttled."""
         return (
             self.state is ConnectionState.READY
             and self.is_writable
@@ -208,7 +206,7 @@ class BrokerConnection:
         )
 
     def connect(self, now: float, timeout: float, prepare: Callable[[], None] | None = None) -> None:
-        """Emits `Connect`, for TLS in its turn; it is given up, its handshake too, after `timeout` s (KIP-601)."""
+        """Emit `Connect`, with TLS in its turn. Attempt and handshake end after `timeout` seconds (KIP-601)."""
         self._await_setup(now, timeout)
         attempt = Connect(self.connection_id, self.address.host, self.address.port, timeout, prepare)
         if self.set_up is None:
@@ -217,7 +215,7 @@ class BrokerConnection:
             self.set_up.begin(attempt, now)
 
     def connection_made(self, now: float) -> None:
-        """The transport is there: encrypts it where it is to be, and asks for the broker's versions."""
+        """Accept the open transport: begin TLS if it is wanted, else ask for the broker's versions."""
         if not self.is_open:
             return
         self.connected_at = now
@@ -240,24 +238,24 @@ class BrokerConnection:
         expects_response: bool = True,
         max_version: int | None = None,
     ) -> None:
-        """Encodes a request in the negotiated version and emits it.
+        """Encode a request in the negotiated version and emit it.
 
         Args:
-            api: What is asked.
-            encode: Makes the request's buffers; nothing has changed if it raises.
-            asker: Hears of the answer, or of the loss of the connection.
+            api: The request's API.
+            encode: Encodes the request's buffers; if it raises, nothing has changed.
+            asker: Receives the answer, or the loss of the connection.
             now: The current instant.
-            timeout: Seconds after which the connection is aborted if there is no answer; where none is
-                expected: if the bytes have not left. `request.timeout.ms` by default.
+            timeout: Seconds after which the connection is aborted if there is no answer or, if none is
+                expected, if the bytes have not left. `request.timeout.ms` by default.
             expects_response: False for a Produce request with acks=0.
-            max_version: Not to be exceeded, where what is known does not fill a later version.
+            max_version: Highest version to use, if the caller lacks what a later version needs.
 
         Raises:
-            RuntimeError: `can_send` is false.
-            UnsupportedVersionError: The broker and this client share no version of `api`.
+            RuntimeError: if `can_send` is false.
+            UnsupportedVersionError: if the broker and this client share no version of `api`.
         """
         if not self.can_send(now) or self.api_versions is None:
-            raise RuntimeError(f"{self.peer} cannot take a request now: {self!r}")
+            raise RuntimeError(f"{self.peer} cannot accept a request now: {self!r}")
         version = self.api_versions.version(api)
         if max_version is not None:
             version = min(version, max_version)
@@ -266,12 +264,12 @@ class BrokerConnection:
         self._emit(api, version, encode, asker, now, timeout, expects_response)
 
     def receive_data(self, data: bytes, now: float, *, in_turn: bool = False) -> list[Completed]:
-        """Takes bytes as they came.
+        """Accept received bytes.
 
-        Answers that came before a fault in the same bytes count; the fault closes the connection.
+        Answers before a fault in the same bytes count; the fault closes the connection.
 
         Returns:
-            What was answered, in the order of the requests.
+            The completed requests, in order.
         """
         completed: list[Completed] = []
         if not self.is_open:
@@ -292,7 +290,7 @@ class BrokerConnection:
                     completed.append(done)
                 elif self.cause is not None:
                     return completed  # its login failed
-            if self._frames.error is not None:  # behind the frames that it gave
+            if self._frames.error is not None:  # after the frames before the fault
                 raise self._frames.error
             if self.channel is not None and self.channel.is_ended:
                 self.close(*words.describe_end(self))
@@ -310,10 +308,10 @@ class BrokerConnection:
         return completed
 
     def writable(self, now: float) -> list[InFlightRequest]:
-        """The transport holds none of our bytes any more.
+        """Accept that the transport holds none of our bytes any more.
 
         Returns:
-            The request that expected no answer and is herewith done, if there is one.
+            The request without an answer that is done with this, if there is one.
         """
         if not self.is_open:
             return []
@@ -330,7 +328,7 @@ class BrokerConnection:
         return [request]
 
     def close(self, reason: str, cause: LossCause, error: BaseException | None = None) -> None:
-        """Emits `Close`, once. The requests in flight stay until `lost`."""
+        """Emit `Close`, once. The requests in flight stay until `lost`."""
         if not self.is_open:
             return
         self._move("closed by us")
@@ -343,10 +341,10 @@ class BrokerConnection:
         self._effects.append(Close(self.connection_id))
 
     def lost(self, error: BaseException | None) -> list[InFlightRequest]:
-        """The transport is gone.
+        """Accept the loss of the transport.
 
         Returns:
-            Every request that had not ended, in the order in which they were sent.
+            Every request that had not ended, in the order of sending.
         """
         if self.is_open:
             is_at_rest = self.state is ConnectionState.READY and not self.pending_count and error is None
@@ -365,7 +363,7 @@ class BrokerConnection:
         return requests
 
     def next_deadline(self) -> float | None:
-        """When `handle_timer` has something to do if nothing comes until then; `None`: never."""
+        """Return when to call `handle_timer` if no bytes arrive before; `None`: never."""
         if self.state not in SET_UP:
             return self._setup_deadline if self.is_open else None
         first = self.first_to_expire()
@@ -376,12 +374,12 @@ class BrokerConnection:
         else:
             at = inf
         if self.authentication is not None:
-            # A login that is under way on a live connection may take until the session ends.
+            # A login on a live connection may take until the session ends.
             at = min(at, self.authentication.again_at, self.authentication.ends_at)
         return None if at == inf else at
 
     def handle_timer(self, now: float) -> None:
-        """Closes it where its deadline has come, or logs in again; else has itself woken when it comes."""
+        """Close the connection if its deadline has passed, or log in again; else schedule the deadline."""
         if self.authentication is not None and self.is_ready:
             self.authentication.begin_if_due(now)
         deadline = self.next_deadline()
@@ -397,22 +395,22 @@ class BrokerConnection:
             f"{self.pending_count} in flight{'' if self.is_writable else ', not writable'}>"
         )
 
-    # -- what its login asks of it ---
+    # -- the login's calls ---
 
     def hold(self) -> None:
-        """Take no more requests until the login has ended; those in flight go on."""
+        """Accept no request until the login has ended; those in flight continue."""
         if self.state is ConnectionState.READY:
             self._move("logging in again")
 
     def ask(self, request: OwnRequest, now: float) -> None:
-        """Send a request of its own, as soon as its turn comes.
+        """Send a request of the connection's own as soon as possible.
 
         Raises:
-            UnsupportedVersionError: The broker and this client share no version of it.
+            UnsupportedVersionError: if the broker and this client share no version of it.
         """
         if self.state is ConnectionState.NEGOTIATING:
             self._await_setup(now, self.settings.request_timeout)
-        if request.version is None:  # found out here: `writable` has nobody to tell
+        if request.version is None:  # choose here: `writable` cannot report an unsupported version
             assert self.api_versions is not None
             request = replace(request, version=self.api_versions.version(request.api))
         self._own_request, self._own_answered = request, request.answered
@@ -420,12 +418,12 @@ class BrokerConnection:
             self._ask_now(now)
 
     def authenticated(self) -> None:
-        """Its login has succeeded."""
+        """Accept that the login succeeded."""
         self._move("authenticated")
         self._refresh_deadline()
 
     def fail(self, error: ProducerError) -> None:
-        """Its login has failed, or its channel is of no use any more: the peer is told why, if it can be."""
+        """Close after a failed login or channel; send the peer an alert if that is possible."""
         if isinstance(error, TlsError | AuthenticationError):
             error.host, error.port = self.address.host, self.address.port
         self.write_channel()
@@ -452,7 +450,7 @@ class BrokerConnection:
         return plaintext if self.is_open else b""
 
     def write_channel(self) -> None:
-        """What the channel says by itself: its handshake, the change of a key."""
+        """Send the channel's own messages: its handshake, a key update."""
         if self.is_writable and self.channel is not None and (data := self.channel.outgoing()):
             self.is_writable = False
             self._effects.append(Send(self.connection_id, [data]))
@@ -495,12 +493,12 @@ class BrokerConnection:
         request = self._own_request
         if not self.is_writable or request is None:
             return
-        assert request.version is not None, "`ask` has chosen one"
+        assert request.version is not None, "`ask` chose one"
         self._own_request, timeout = None, self.settings.request_timeout
         self._emit(request.api, request.version, request.encode, None, now, timeout, True)
 
     def negotiated(self, versions: ApiVersions, now: float) -> None:
-        """The broker has told its versions: logs in where it has to."""
+        """Accept the broker's versions, and log in if required."""
         self.api_versions = versions
         if self.authentication is None:
             self._move("negotiated")
@@ -512,7 +510,7 @@ class BrokerConnection:
     def _handle_frame(self, frame: memoryview, now: float) -> Completed | None:
         correlation_id = correlation_id_of(frame)
         if not self.in_flight:
-            raise ProtocolError(f"the broker sent a response ({correlation_id}) to no request")
+            raise ProtocolError(f"the broker sent response {correlation_id}, but no request is in flight")
         request = self.in_flight[0]
         if correlation_id != request.correlation_id:
             asked = f"{request.correlation_id} ({request.api.display_name})"
@@ -542,9 +540,9 @@ class BrokerConnection:
             waiting.deadline += throttle
 
     def first_to_expire(self) -> InFlightRequest | None:
-        """The request whose time is over first; `None` where nothing is under way."""
-        # Not simply the oldest: time-outs may differ. At most max.in.flight of them, and only when a timer
-        # has come or the connection fell idle.
+        """Return the request with the earliest deadline; `None` if none is in flight."""
+        # Not simply the oldest: time-outs may differ. The loop has at most max.in.flight steps, and runs only
+        # when a timer fires or the connection falls idle.
         earliest = self.unacknowledged
         for request in self.in_flight:
             if earliest is None or request.deadline < earliest.deadline:
@@ -552,7 +550,7 @@ class BrokerConnection:
         return earliest
 
     def _refresh_deadline(self) -> None:
-        """The connection may have fallen idle, and that deadline may be the earlier one."""
+        """Schedule the deadline: that of an idle connection may be the earlier one."""
         deadline = self.next_deadline()
         if deadline is not None:
             self._deadlines.schedule(self.connection_id, deadline)

@@ -1,23 +1,23 @@
-"""All connections of a producer: which node has one, when a new one may be tried, which one is least loaded.
+"""A producer's connections: one for each node, reconnect back-off, and the choice of the least loaded.
 
-The sender owns the one `BrokerConnections`. It asks for connections (`ensure`, `least_loaded`), passes the
-driver's facts in, and drains `effects`.
+The sender owns the one `BrokerConnections`. It asks for connections (`ensure`, `least_loaded`), reports the
+driver's facts, and drains `effects`.
 
 Invariants:
 
 1. A node has at most one open connection; any number of its older ones may be closing. Every connection
-   stays known until its `connection_lost`, and not a moment longer.
-2. A request's memory may only be given back after its response, or after `connection_lost` of its
-   connection (`writable` where no response is expected).
-3. After a connection ended, by whatever cause, the node is tried again only when its reconnect back-off has
-   passed: exponential with each end before a successful negotiation, with jitter, back to the first step
-   by a negotiation. Only an address change skips it: that is another peer.
+   stays known exactly until its `connection_lost`.
+2. A request's memory may be released only after its response, or after `connection_lost` of its connection
+   (`writable` if no response is expected).
+3. After a connection ends, for any cause, the node is tried again only when its reconnect back-off has passed.
+   The back-off is exponential in the ends before a successful negotiation, has jitter, and a negotiation resets
+   it. Only an address change skips it: that is another peer.
 4. Facts about unknown or closed connections are ignored. No effect of a connection is left in `effects`
    after its `connection_lost`.
 5. `next_timer()` costs the same however many connections there are; after `handle_timer(now)` it is later
-   than `now`. It may be early (deadlines are refreshed when they come up), never late.
-6. Whoever was refused because of a back-off, or waits for a throttled connection, is named by
-   `handle_timer` when that time has passed: nobody has to poll.
+   than `now`. It may be early (a deadline is refreshed when it passes), never late.
+6. `handle_timer` returns each node that was refused because of a back-off, or that is throttled, when that time
+   has passed: nobody has to poll.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ if TYPE_CHECKING:
 
 
 SILENCE: Final = 1.0
-"""Seconds without a byte, while requests wait, after which a broker counts as one that stopped answering."""
+"""Seconds without a byte, while requests wait, after which a broker counts as silent."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A connection that is gone.
+    """A lost connection.
 
     Attributes:
         connection: The connection, closed.
-        requests: Every request that had no response (or, without one expected, may not have been written
-            whole), in the order in which they were sent. Their memory is free from now on.
-        cause: Why.
-        reason: Why, in words, with the peer's name.
+        requests: Every request that had no response (or, if none is expected, may not have been written in
+            full), in the order of sending. Their memory is free from now on.
+        cause: Why it ended.
+        reason: The cause in words, with the peer's name.
     """
 
     connection: BrokerConnection
@@ -74,26 +74,26 @@ class Lost:
 
 @final
 class BrokerConnections:
-    """The connections, by node and by connection id.
+    """A producer's connections, by node and by connection id.
 
     Args:
         client_id: Kafka's `client.id`.
-        max_in_flight: Requests in flight per connection, at most.
+        max_in_flight: Limit of requests in flight per connection.
         request_timeout: Seconds for the negotiation's requests.
         connections_max_idle: Seconds without traffic after which a connection is closed; negative: never.
         setup_backoff: The set-up time-out by the number of set-ups that failed in a row (KIP-601).
         reconnect_backoff: The pause by the number of connections that ended in a row before they were ready.
-        random: `random(n)` gives one of 0 to n-1.
-        metrics: What goes over the connections is recorded there.
+        random: `random(n)` returns a number from 0 to n-1.
+        metrics: Records the connections' traffic.
         security: How they are encrypted, and how they log in; `None`: neither.
-        login: The credential of those that log in.
-        offloads: What logins have done elsewhere.
-        jitter: Gives a number in `0 <= x < 1`.
+        login: The credential of the connections that log in.
+        offloads: Work of logins that runs outside the core.
+        jitter: Returns a number in `0 <= x < 1`.
 
     Attributes:
-        login: Likewise.
-        offloads: Likewise.
-        effects: What the driver is to do; drained from the left by the caller.
+        login: The argument of that name.
+        offloads: The argument of that name.
+        effects: Effects for the driver; the caller drains them from the left.
         negotiations: How many connections have become ready so far.
     """
 
@@ -158,95 +158,95 @@ class BrokerConnections:
         self._turns = Turns()
         self._wakeups: Deadlines[int] = Deadlines()  # by node id (invariant 6)
 
-    # What is there
+    # State
 
     def __len__(self) -> int:
-        """Connections whose `connection_lost` has not come yet, closing ones included."""
+        """Return the number of connections without `connection_lost` so far, closing ones included."""
         return len(self._by_id)
 
     @property
     def open_count(self) -> int:
-        """Connections that are open: made, and not closing."""
+        """The number of open connections: made, and not closing."""
         return sum(one.is_open and one.connected_at is not None for one in self._by_id.values())
 
     @property
     def in_flight(self) -> int:
-        """Requests of all connections that are not answered."""
+        """The number of requests in flight on all connections."""
         return sum(one.pending_count for one in self._by_id.values())
 
     def in_flight_to(self, node_id: int) -> int:
-        """Those of one broker, on its older connections too."""
+        """Return the number of requests in flight to one broker, also on its older connections."""
         return sum(one.pending_count for one in self._by_id.values() if one.node_id == node_id)
 
     def silent_for(self, node_id: int, now: float) -> float:
-        """Seconds for which requests to a broker have waited without a byte from it; 0 while none waits."""
+        """Return the seconds that requests to a broker have waited without a byte from it; 0 if none waits."""
         node = self._nodes.get(node_id)
         since = None if node is None else node.unanswered_since()
         return 0.0 if since is None else max(now - since, 0.0)
 
     def silent(self, now: float) -> list[tuple[BrokerAddress, float]]:
-        """The brokers that stopped answering, `SILENCE` seconds ago or more, and for how long."""
+        """Return the brokers that have been silent for `SILENCE` seconds or more, and for how long."""
         found = ((node.address, self.silent_for(node_id, now)) for node_id, node in self._nodes.items())
         return [(address, seconds) for address, seconds in found if seconds >= SILENCE]
 
     def connection(self, node_id: int) -> BrokerConnection | None:
-        """The node's open connection, in whatever state; `None` where there is none."""
+        """Return the node's open connection in any state, or `None`."""
         node = self._nodes.get(node_id)
         return None if node is None else node.connection
 
     def connection_by_id(self, connection_id: int) -> BrokerConnection | None:
-        """The connection, also while it is closing; `None` once it is lost."""
+        """Return the connection, also while it is closing; `None` once it is lost."""
         return self._by_id.get(connection_id)
 
     def ready(self) -> list[BrokerConnection]:
-        """Those that have negotiated, busy and throttled ones included; the oldest first."""
+        """Return the negotiated connections, also busy and throttled ones, oldest first."""
         return [one for one in self._by_id.values() if one.is_ready]
 
     def is_ready(self, node_id: int, now: float) -> bool:
-        """Whether the node's connection has negotiated and is not throttled. It may be busy."""
+        """Return whether the node's connection is negotiated and not throttled. It may be busy."""
         connection = self.connection(node_id)
         return connection is not None and connection.is_ready and connection.throttled_until <= now
 
     def can_connect(self, node_id: int, now: float) -> bool:
-        """Whether a connection to the node may be opened: there is none, and its back-off has passed."""
+        """Return whether a connection may be opened: there is none, and the back-off has passed."""
         if self._is_closed:
             return False
         node = self._nodes.get(node_id)
         return node is None or (node.connection is None and node.next_attempt_at <= now)
 
     def next_attempt_at(self, node_id: int) -> float | None:
-        """From when on a connection may be opened; `-inf`: was never tried; `None`: there is one."""
+        """Return when a connection may be opened; `-inf`: never tried; `None`: there is one."""
         node = self._nodes.get(node_id)
         if node is None:
             return -inf
         return node.next_attempt_at if node.connection is None else None
 
     def last_error(self, node_id: int) -> str | None:
-        """What went wrong last with the node, in words; `None` since it was last ready."""
+        """Return the node's last error in words; `None` since it was last ready."""
         node = self._nodes.get(node_id)
         return None if node is None else node.last_error
 
     @property
     def features(self) -> FinalizedFeatures:
-        """What the whole cluster has agreed on, as far as its brokers have told."""
+        """The cluster's finalized features, as its brokers reported them."""
         return self._settings.features
 
     @property
     def fatal_error(self) -> UnsupportedVersionError | None:
-        """A broker that this client cannot work with, where one is known; forgotten when it has changed."""
+        """The error of a broker that this client cannot work with, until the broker changes; or `None`."""
         return next(iter(self._fatal_errors.values()), None)
 
     @property
     def security_error(self) -> ProducerError | None:
-        """Why no broker can be talked to, where that is a setting or a login; `None`: it is not, or none was tried.
+        """The error of a setting or a login that keeps the client from every broker, or `None`.
 
-        What may pass by itself counts when it has happened twice, and no broker has answered.
+        A transient error counts when it has happened twice and no broker has answered.
         """
         has_answered = any(one.has_answered for one in self._by_id.values())
         return None if has_answered else security_error_of(self._nodes.values())
 
     def all_unavailable(self, addresses: Sequence[BrokerAddress], now: float) -> bool:
-        """Whether none of these brokers is connected or connecting, and all are in back-off (KIP-899)."""
+        """Return whether all of these brokers are in back-off, and none is connected or connecting (KIP-899)."""
         return not any(
             self.connection(address.node_id) is not None or self.can_connect(address.node_id, now)
             for address in addresses
@@ -255,7 +255,7 @@ class BrokerConnections:
     # Asking for connections
 
     def ensure(self, address: BrokerAddress, now: float) -> BrokerConnection | None:
-        """The node's connection if it is ready, else sees to it that there will be one.
+        """Return the node's connection if it is ready, else begin to connect if that is allowed.
 
         Args:
             address: The broker, by its latest metadata. A connection to another address of the same node is
@@ -264,7 +264,7 @@ class BrokerConnections:
 
         Returns:
             The connection once READY (it may be busy or throttled: `can_send`); `None` while it is being
-            set up or may not be tried yet. In the latter case `handle_timer` names the node in time.
+            set up or may not be tried yet. In the latter case `handle_timer` returns the node when it may.
         """
         node = self._node_at(address, now)
         if node is not None and node.connection is not None:
@@ -276,11 +276,11 @@ class BrokerConnections:
         return None
 
     def least_loaded(self, addresses: Sequence[BrokerAddress], now: float) -> BrokerConnection | None:
-        """A connection for a request that any broker can answer.
+        """Return a connection for a request that any broker can answer.
 
-        Of those that can send now the one with the fewest requests in flight. Where there is none, and none
-        is being set up either, a connection is opened to a broker whose back-off has passed: the one that
-        was tried longest ago, any of those never tried.
+        It is the one with the fewest requests in flight among those that can send now. If there is none, and
+        none is being set up, this opens a connection to a broker whose back-off has passed: the one that was
+        tried longest ago, or one that was never tried.
 
         Args:
             addresses: The brokers to choose from.
@@ -311,24 +311,24 @@ class BrokerConnections:
         return best
 
     def retain(self, node_ids: Collection[int]) -> None:
-        """Forgets nodes that are not among these, as soon as they have no open connection.
+        """Forget nodes that are not among these, as soon as they have no open connection.
 
-        To be called when metadata changed: a cluster whose brokers come and go under new ids would fill the
-        map of nodes otherwise.
+        Call it when metadata changed: otherwise a cluster whose brokers come and go under new ids would fill
+        the map of nodes.
         """
         for node_id, node in list(self._nodes.items()):
             node.is_retained = node_id in node_ids
             self._forget_unused(node_id, node)
 
     def close(self, connection_id: int, reason: str, now: float) -> None:
-        """Aborts a connection; its requests come back with its `connection_lost`."""
+        """Abort a connection. `connection_lost` returns its requests."""
         connection = self._by_id.get(connection_id)
         if connection is not None:
             connection.close(reason, LossCause.REQUESTED)
             self._note_end(connection, now)
 
     def close_all(self, reason: str, now: float) -> None:
-        """Aborts every connection; from now on none is opened. Each still has its `connection_lost`."""
+        """Abort every connection, and open no more. Each still gets its `connection_lost`."""
         self._is_closed = True
         for connection in self._by_id.values():
             connection.close(reason, LossCause.REQUESTED)
@@ -339,12 +339,12 @@ class BrokerConnections:
     # The driver's facts
 
     def offloaded(self, ticket: int, outcome: object, now: float) -> None:
-        """What a login had done elsewhere has ended, with a result or an exception."""
+        """Accept the outcome of a login's offloaded work: a result or an exception."""
         self.offloads.ended(ticket, outcome, now)
         self._note_changes(now)
 
     def _note_changes(self, now: float) -> None:
-        """Logins succeed and fail at any time, not only when bytes came."""
+        """Note ends and logins: a login can succeed or fail at any time, not only when bytes arrive."""
         for connection in self._by_id.values():
             if not connection.is_open:
                 self._note_end(connection, now)
@@ -352,7 +352,7 @@ class BrokerConnections:
                 self._note_ready(connection, now)
 
     def _note_ready(self, connection: BrokerConnection, now: float) -> None:
-        """The node has a connection that is of use: it is as if nothing had failed. Nothing if that is known."""
+        """Reset the node's failures when its connection becomes ready. Later calls do nothing."""
         node = self._nodes[connection.node_id]
         if node.ready_id == connection.connection_id:
             return
@@ -364,21 +364,21 @@ class BrokerConnections:
         self._fatal_errors.pop(connection.node_id, None)
 
     def connection_made(self, connection_id: int, now: float) -> None:
-        """The connection is open."""
+        """Accept that the transport is open."""
         connection = self._by_id.get(connection_id)
         if connection is None or not connection.is_open:
             return
         self._metrics.connections_created.record(1, now)
         connection.connection_made(now)
         self._nodes[connection.node_id].failed_setups = 0
-        self._note_changes(now)  # its channel may not have come about
+        self._note_changes(now)  # making its channel may have failed
 
     def receive_data(self, connection_id: int, data: bytes, now: float) -> list[Completed]:
-        """Bytes came from the broker.
+        """Accept bytes from the broker.
 
         Returns:
             The answers, in the order of the requests. Bytes that are not Kafka's protocol close the
-            connection, and the requests not answered come with its `connection_lost`.
+            connection, and its `connection_lost` returns the unanswered requests.
         """
         connection = self._by_id.get(connection_id)
         if connection is None:
@@ -397,10 +397,10 @@ class BrokerConnections:
         return completed
 
     def writable(self, connection_id: int, now: float) -> list[InFlightRequest]:
-        """The transport holds none of our bytes any more.
+        """Accept that the transport holds none of our bytes any more.
 
         Returns:
-            Requests without response that are herewith done (acks=0).
+            Requests without a response that are done with this (acks=0).
         """
         connection = self._by_id.get(connection_id)
         if connection is None:
@@ -411,15 +411,15 @@ class BrokerConnections:
         return done
 
     def connection_lost(self, connection_id: int, error: BaseException | None, now: float) -> Lost | None:
-        """The connection is gone, or could not be opened.
+        """Accept that the connection is lost, or could not be opened.
 
         Args:
-            connection_id: Which.
-            error: The reason, if the driver has one; `None` where the peer closed it or we did.
+            connection_id: The connection's id.
+            error: The reason, if the driver has one; `None` if the peer or the client closed it.
             now: The current instant.
 
         Returns:
-            The connection with everything that was in flight on it; `None` for an unknown one.
+            The connection with its requests in flight; `None` for an unknown one.
         """
         connection = self._by_id.pop(connection_id, None)
         if connection is None:
@@ -427,7 +427,7 @@ class BrokerConnections:
         if connection.connected_at is not None:
             self._metrics.connections_closed.record(1, now)
         if connection.set_up is not None:
-            connection.set_up.take_turn(now)  # what came last says why
+            connection.set_up.take_turn(now)  # the last bytes may contain the reason
         requests = connection.lost(error)
         self._note_end(connection, now)
         self._drop_effects(connection_id)
@@ -437,7 +437,7 @@ class BrokerConnections:
     # Time
 
     def next_timer(self) -> float | None:
-        """When `handle_timer` is to be called; `None`: no time is waited for."""
+        """Return when to call `handle_timer`; `None`: no timer is set."""
         if self._turns.since:
             return self._turns.next_at()
         deadline = self._deadlines.next_at()
@@ -449,10 +449,10 @@ class BrokerConnections:
         return min(deadline, wakeup)
 
     def handle_timer(self, now: float) -> list[int]:
-        """Aborts what took too long, closes what is idle.
+        """Abort connections that timed out, and close idle ones.
 
         Returns:
-            Nodes that are worth another look: their throttling or their back-off is over (invariant 6).
+            Nodes whose throttling or back-off is over (invariant 6).
         """
         turn = self._turns.first(now)
         if turn is not None:
@@ -484,7 +484,7 @@ class BrokerConnections:
         return node.next_attempt_at if node.connection is None else node.connection.throttled_until
 
     def _node_at(self, address: BrokerAddress, now: float) -> Node | None:
-        """What is known of the node at this address; a connection to its former address is closed."""
+        """Return the node's state, or `None`; close a connection to a former address of the node."""
         node = self._nodes.get(address.node_id)
         if node is None:
             return None
@@ -541,7 +541,7 @@ class BrokerConnections:
         )
 
     def _connect_any(self, candidates: list[BrokerAddress], now: float) -> None:
-        """Opens a connection to the candidate that was tried longest ago, or has the first one named."""
+        """Connect to the candidate that was tried longest ago, or schedule a wake-up for the next one due."""
         chosen: BrokerAddress | None = None
         for address in candidates:
             if not self.can_connect(address.node_id, now):
@@ -559,7 +559,7 @@ class BrokerConnections:
         return -inf if node is None else node.last_ended_at
 
     def _note_end(self, connection: BrokerConnection, now: float) -> None:
-        """The node has lost its open connection: starts its back-off. Nothing if that is known already."""
+        """Start the node's back-off after the end of its open connection. Later calls do nothing."""
         node = self._nodes.get(connection.node_id)
         if node is None or node.connection is not connection:
             return
@@ -586,7 +586,7 @@ class BrokerConnections:
             self._wakeups.cancel(node_id)
 
     def _drop_effects(self, connection_id: int) -> None:
-        """Invariant 4. In place: the driver holds the deque."""
+        """Keep invariant 4, in place: the driver holds the deque."""
         kept = [effect for effect in self.effects if effect.connection_id != connection_id]
         if len(kept) != len(self.effects):
             self.effects.clear()

@@ -1,15 +1,16 @@
-"""The way of a connection to an established channel, in turns: one step of one of them for each turn of the loop.
+"""The set-up of TLS channels in turns: one step of one connection per turn of the event loop.
 
-A step takes up to a millisecond (a thread is started for the key files, the first message is made, a chain is
-checked). A hundred brokers that answer at once would stop the loop for a tenth of a second.
+A step takes up to a millisecond: it starts a thread for the key files, makes the first message, or checks a chain.
+A hundred brokers that answer at once would block the loop for a tenth of a second.
 
-Used by `core.cluster.broker_connection`; `core.cluster.broker_connections` gives the turns.
+Used by `core.cluster.broker_connection`; `core.cluster.broker_connections` assigns the turns.
 
 Invariants:
 
-1. What comes of a handshake waits for the connection's turn, in order. It is bounded: beyond `_MAX_WAITING` bytes
-   it is the connection's turn at once.
-2. `Connect` is emitted in a turn, or before the `Close`: the driver reports the end of what it was told of alone.
+1. Received handshake bytes wait for the connection's turn, in order. They are bounded: beyond `_MAX_WAITING` bytes
+   the connection gets its turn at once.
+2. `Connect` is emitted in a turn, or before the `Close`: the driver reports the end only of a connection that it
+   knows.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ if TYPE_CHECKING:
     from aioproduce.security.channel import Channel
 
 _MAX_WAITING: Final = 64 * 1024
-"""Bytes of a handshake that wait for a turn: several times what a broker with a long chain sends."""
+"""Limit of handshake bytes that wait for a turn: several times what a broker with a long chain sends."""
 
 
 @final
 class Turns:
-    """Connections that can go on with their set-up, by id, in the order in which they could.
+    """Connections that can continue their set-up, by id, in order.
 
     Attributes:
-        since: Since when each can. Looked at in every step of the sender, hence without a call.
+        since: Since when each can. The sender reads it in every step, so it is a plain attribute.
     """
 
     __slots__ = ("_taken_at", "since")
@@ -46,19 +47,19 @@ class Turns:
         self._taken_at = float("-inf")
 
     def want(self, connection_id: int, now: float) -> None:
-        """It can go on; its place in the order stays."""
+        """Add a connection; one that already waits keeps its place."""
         self.since.setdefault(connection_id, now)
 
     def drop(self, connection_id: int) -> None:
-        """It has had its turn, or needs none any more."""
+        """Remove a connection that had its turn, or needs none."""
         self.since.pop(connection_id, None)
 
     def next_at(self) -> float:
-        """When the next is due: not before the last one, so that the loop is not called late by what that took."""
+        """Return when the next turn is due: not before the last one, whose duration would count as loop lag."""
         return max(self._taken_at, next(iter(self.since.values())))
 
     def first(self, now: float) -> int | None:
-        """Whose turn it is now."""
+        """Return the connection whose turn it is now, or `None`."""
         if not self.since:
             return None
         self._taken_at = now
@@ -67,7 +68,7 @@ class Turns:
 
 @final
 class ChannelSetUp:
-    """That of one connection, whose channel comes from `open_channel`."""
+    """The channel set-up of one connection; `open_channel` makes the channel."""
 
     __slots__ = ("_attempt", "_connection", "_effects", "_open_channel", "_turns", "_waiting")
 
@@ -86,16 +87,16 @@ class ChannelSetUp:
         self._waiting = bytearray()
 
     def begin(self, attempt: Connect, now: float) -> None:
-        """The attempt is to be made, in its turn."""
+        """Schedule the connection attempt for the next turn."""
         self._attempt = attempt
         self.want_turn(now)
 
     def want_turn(self, now: float) -> None:
-        """There is something to go on with."""
+        """Ask for a turn."""
         self._turns.want(self._connection.connection_id, now)
 
     def hear(self, data: bytes, now: float) -> None:
-        """Bytes came before the channel is established."""
+        """Accept bytes that arrive before the channel is established."""
         self._waiting += data
         if len(self._waiting) > _MAX_WAITING:
             self.take_turn(now)
@@ -103,7 +104,7 @@ class ChannelSetUp:
             self.want_turn(now)
 
     def take_turn(self, now: float) -> None:
-        """Begin the attempt, begin the handshake, or take what has come of it since."""
+        """Begin the attempt, begin the handshake, or process the handshake bytes received since."""
         connection = self._connection
         self._turns.drop(connection.connection_id)
         self._emit_attempt()
@@ -111,7 +112,7 @@ class ChannelSetUp:
             return
         if connection.channel is None:
             try:
-                # Not before: the key files are read anew with each attempt.
+                # Not earlier: the key files are read again for each attempt.
                 connection.channel = self._open_channel(connection.address.host)
                 connection.channel.start()
             except TlsError as error:
@@ -123,7 +124,7 @@ class ChannelSetUp:
             connection.receive_data(data, now, in_turn=True)
 
     def end(self) -> None:
-        """The connection is closed: it needs no turn."""
+        """Drop the turn of a closed connection."""
         self._turns.drop(self._connection.connection_id)
         self._emit_attempt()
 

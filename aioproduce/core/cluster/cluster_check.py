@@ -1,15 +1,15 @@
-"""Trying each broker once: what `aioproduce check` has a driver run in the place of the Sender.
+"""The core of `aioproduce check`: a driver runs it instead of the Sender, to try each broker once.
 
-The bootstrap servers are tried first, then every broker that their metadata names. An attempt goes the way of all
-connections (`broker_connections`): transport, TLS, versions, login; then it asks for metadata, and that is its end.
-What became of it is read from its connection.
+It tries the bootstrap servers first, then every broker that their metadata names. An attempt uses the producer's
+own connections (`broker_connections`): transport, TLS, versions, login. Then it asks for metadata, and ends. The
+caller reads the outcome from the attempt and its connection.
 
 Invariants:
 
 1. An address is tried once, and at most `_AT_ONCE` of them at a time.
-2. Every attempt ends, by its answer or by the end of its connection: time-outs are the connection's own, and
-   `abort()` is the caller's.
-3. Nothing is changed in the cluster: no topic is created, no record written, no producer id taken.
+2. Every attempt ends, by its answer or by the end of its connection: the connection has time-outs, and the caller
+   has `abort()`.
+3. Nothing changes in the cluster: no topic is created, no record written, no producer id requested.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
     from aioproduce.wire.messages import MetadataResponse
 
 _AT_ONCE: Final = 16
-"""Connections at a time: a cluster of a hundred brokers is not to see them all at once from one client."""
+"""Limit of connections at a time, so that one client does not connect to a hundred brokers at once."""
 
 
 @final
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One address, tried.
+    """The attempt to reach one address.
 
     Attributes:
-        address: Where it goes; its `node_id` is negative for a bootstrap server.
+        address: The address; its `node_id` is negative for a bootstrap server.
         is_bootstrap: Whether `bootstrap.servers` names it.
-        node_ids: Under which ids metadata names it; empty as long as none does.
-        connection: Its connection; `None` before it was tried.
-        reached: Which states its connection has reached, and when.
-        metadata: What the broker answered; `None` if it has not.
-        ended_at: When it was over; `None` as long as it is not.
-        error: What it failed of, where the connection knows it as an error.
-        reason: The same in words; empty where it has not failed.
+        node_ids: The ids under which metadata names it; empty until one does.
+        connection: Its connection; `None` before the attempt.
+        reached: The states that its connection reached, and when.
+        metadata: The broker's answer, or `None`.
+        ended_at: When it ended; `None` before.
+        error: The error of the connection that ended it, or `None`.
+        reason: The failure in words; empty if it has not failed.
     """
 
     address: BrokerAddress
@@ -63,35 +63,35 @@ class Attempt:
     reason: str = ""
 
     def note(self, now: float) -> None:
-        """See where the connection is."""
+        """Record the connection's current state."""
         connection = self.connection
         if connection is not None and connection.is_open:
             self.reached.setdefault(connection.state, now)
 
     def answered(self, response: MetadataResponse, now: float) -> bool:
-        """The broker has answered."""
+        """Record the broker's answer."""
         self.metadata = response
         self.ended_at = now
         return False
 
     def lost(self, loss: Lost, now: float) -> None:
-        """The connection is gone before it answered; `ClusterCheck` notes why."""
+        """Do nothing: `ClusterCheck` records why the connection was lost."""
 
 
 @final
 class ClusterCheck:
-    """A core that tries brokers, and sends nothing.
+    """A core that tries brokers, and sends no records.
 
     Args:
         client_id: Kafka's `client.id`.
         bootstrap: `(host, port)` of the brokers to begin with.
-        connections: Makes the connections; nobody else's.
-        topic: The topic to ask for as well; `None`: none.
+        connections: Makes the connections; nothing else uses it.
+        topic: A topic to ask for too, or `None`.
 
     Attributes:
-        connections: Likewise.
-        attempts: All of them, in the order in which they became known.
-        settled: Empty: nothing is delivered here.
+        connections: The argument of that name.
+        attempts: All attempts, in the order in which their addresses became known.
+        settled: Always empty: nothing is delivered here.
     """
 
     __slots__ = (
@@ -127,16 +127,16 @@ class ClusterCheck:
 
     @property
     def has_work(self) -> bool:
-        """Whether `next_effect()` has something to look at."""
+        """Whether `next_effect()` may return an effect."""
         return self._has_work or bool(self.connections.effects) or bool(self.connections.offloads.effects)
 
     @property
     def is_closed(self) -> bool:
-        """Whether every attempt has ended, and every connection is gone."""
+        """Whether every attempt and every connection has ended."""
         return not self._waiting and len(self.connections) == 0
 
     def abort(self, reason: str, now: float) -> None:
-        """End what is under way, for this reason."""
+        """End all attempts, for this reason."""
         self._is_aborted = True
         for attempt in self._waiting:
             attempt.reason, attempt.ended_at = f"not tried: {reason}", now
@@ -147,24 +147,24 @@ class ClusterCheck:
     # -- facts ---
 
     def connection_made(self, connection_id: int, now: float) -> None:
-        """The transport is there."""
+        """Accept that the transport is open."""
         self.connections.connection_made(connection_id, now)
         self._note(connection_id, now)
 
     def receive_data(self, connection_id: int, data: bytes, now: float) -> None:
-        """Bytes came from a broker."""
+        """Accept bytes from a broker."""
         for completed in self.connections.receive_data(connection_id, data, now):
             if completed.request.asker is not None:
                 completed.request.asker.answered(completed.response, now)
         self._note(connection_id, now)
 
     def writable(self, connection_id: int, now: float) -> None:
-        """A transport holds none of our bytes any more."""
+        """Accept that a transport holds none of our bytes any more."""
         self.connections.writable(connection_id, now)
         self._note(connection_id, now)
 
     def connection_lost(self, connection_id: int, error: BaseException | None, now: float) -> None:
-        """A transport is gone, or an attempt to open one failed."""
+        """Accept that a transport is lost, or an attempt to open one failed."""
         attempt = self._by_connection.pop(connection_id, None)
         lost = self.connections.connection_lost(connection_id, error, now)
         if attempt is not None and lost is not None and attempt.ended_at is None:
@@ -173,30 +173,30 @@ class ClusterCheck:
         self._has_work = True
 
     def offloaded(self, ticket: int, outcome: object, now: float) -> None:
-        """What a login had done elsewhere has ended."""
+        """Accept the outcome of a login's offloaded work."""
         self.connections.offloaded(ticket, outcome, now)
         for connection_id in list(self._by_connection):
             self._note(connection_id, now)
 
     def compressed(self, batch: Any, records: bytes, now: float) -> None:  # noqa: ARG002
-        """Not called: no `Compress` was emitted."""
+        """Raise `RuntimeError`: no `Compress` was emitted."""
         raise RuntimeError("a check of the cluster has no records")
 
     def compression_failed(self, batch: Any, error: BaseException, now: float) -> None:  # noqa: ARG002
-        """Not called: no `Compress` was emitted."""
+        """Raise `RuntimeError`: no `Compress` was emitted."""
         raise RuntimeError("a check of the cluster has no records") from error
 
     def next_timer(self) -> float | None:
-        """The next instant at which `handle_timer()` has something to do."""
+        """Return when to call `handle_timer()`; `None`: never."""
         return self.connections.next_timer()
 
     def handle_timer(self, now: float) -> None:
-        """End what took too long."""
+        """End attempts that took too long."""
         self.connections.handle_timer(now)
         self._has_work = True
 
     def next_effect(self, now: float) -> Effect | Offload | None:
-        """What the driver shall do next; `None` when the core is at rest."""
+        """Return the driver's next effect; `None` if the core is at rest."""
         connections = self.connections
         while True:
             if connections.effects:
@@ -225,7 +225,7 @@ class ClusterCheck:
             if (known.address.host, known.address.port) == (address.host, address.port):
                 break
         else:
-            # Brokers that tell different addresses of one node, as listeners of two networks do: both are tried.
+            # Listeners of two networks report different addresses of one node: both are tried.
             is_taken = any(known.address.node_id == address.node_id for known in self.attempts)
             at = BrokerAddress(self._free_id, address.host, address.port) if is_taken else address
             known = Attempt(at, is_bootstrap)
@@ -275,4 +275,4 @@ class ClusterCheck:
 
 
 _FIRST_WITH_OPERATIONS: Final = 8
-"""The first version of Metadata that tells what this client may do (KIP-430)."""
+"""The first version of Metadata that reports what this client may do (KIP-430)."""

@@ -1,27 +1,27 @@
-"""What is known of the cluster: its brokers, and for each topic that we send to its partitions and leaders.
+"""The known metadata of the cluster: brokers, and the partitions and leaders of each topic in use.
 
-Called by the Sender, which sends the metadata requests that this asks for and hands the answers back, and by
-`send()`, which looks up a topic's partitions and marks it as wanted. It decides when an update is due and
-what to ask, never whom: choosing a broker is the connections' business.
+The Sender sends the metadata requests that this asks for, and reports the answers. `send()` looks up a topic's
+partitions and marks it as wanted. This module decides when an update is due and what to ask. The connections choose
+the broker.
 
-Updates are full (all wanted topics) or partial (only those that an answer is missing for): a full one when an
-error made all of it suspect or `max_age` has passed, a partial one for new topics and for those whose last
-answer was an error that may pass.
+Updates are full (all wanted topics) or partial (only topics without a good answer). A full one is due when an error
+made all metadata suspect, or `max_age` has passed. A partial one is due for new topics, and for those whose last
+answer was a transient error.
 
 Invariants:
 
-1. A leader's epoch orders what is known of a partition: an older one never replaces a newer one, whichever
+1. The leader epoch orders the metadata of a partition: an older one never replaces a newer one, whichever
    broker answered last. A changed topic id (the topic was deleted and created again) and a re-bootstrap
-   (maybe another cluster) start the order afresh.
+   (maybe to another cluster) reset the order.
 2. `leader_id` is a broker that `broker()` knows, or -1. A partition without leader keeps its topic usable.
-3. One update is in flight at most. `next_update_at()` is `None` then, and at any other time an instant that
-   only a call of a method that takes `now` can move: back-off is drawn once per event, not per question.
-4. A failed update, and a run of answers with nothing new, back off exponentially. Only a topic that was never
-   asked for goes ahead of back-off, once.
+3. At most one update is in flight; `next_update_at()` is `None` then. At any other time it is an instant that
+   only a call of a method with `now` can move: back-off is drawn once per event, not per call.
+4. Failed updates, and a run of answers with nothing new, back off exponentially. Only a topic that was never
+   asked for skips the back-off, once.
 5. Views change in place: a `TopicView` stays the topic's own from `want_topic()` until the topic is dropped,
    so that it may be cached (its `PartitionView`s only until the topic is created again).
-6. A topic's partitions are counted, never concluded from a partition's number: a hostile number makes
-   nothing grow.
+6. A topic's partitions are counted, never derived from a partition's number, so a hostile number cannot make
+   memory grow.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ __all__ = ["ClusterMetadata", "MetadataChange", "MetadataQuery", "PartitionView"
 
 @final
 class ClusterMetadata:
-    """The brokers, the wanted topics, and when to ask for them again.
+    """The brokers, the wanted topics, and the schedule of metadata updates.
 
     Args:
-        bootstrap: `(host, port)` of the brokers to begin with; they get the node ids -1, -2, ...
-        max_age: Seconds after which all is asked for again (`metadata.max.age.ms`).
-        max_idle: Seconds without use after which a topic is not wanted any more (`metadata.max.idle.ms`).
-        backoff: Waits between updates that fail, or that bring nothing new.
+        bootstrap: `(host, port)` of the bootstrap brokers; they get the node ids -1, -2, ...
+        max_age: Seconds after which a full update is due (`metadata.max.age.ms`).
+        max_idle: Seconds without use after which a topic is dropped (`metadata.max.idle.ms`).
+        backoff: The back-off between updates that fail, or that bring nothing new.
         recovery_strategy: `"rebootstrap"` or `"none"` (`metadata.recovery.strategy`, KIP-899).
-        rebootstrap_trigger: Seconds without a successful update, while one is due, after which to begin with
-            `bootstrap` again (`metadata.recovery.rebootstrap.trigger.ms`, KIP-1102).
+        rebootstrap_trigger: Seconds without a successful update, while one is due, after which to return to
+            `bootstrap` (`metadata.recovery.rebootstrap.trigger.ms`, KIP-1102).
         now: Monotonic seconds.
     """
 
@@ -118,7 +118,7 @@ class ClusterMetadata:
         self._names: dict[UUID, str] = {}
 
         self._in_flight: MetadataQuery | None = None
-        # Topics to ask for in a partial update, until they have a good or a final answer; a dict for its order.
+        # Topics of the next partial update, until they have a good or a final answer; a dict keeps the order.
         self._pending: dict[str, None] = {}
         self._partial_due_at = now
         self._full_due_at = now
@@ -131,63 +131,63 @@ class ClusterMetadata:
     # ---- What is known -------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicView | None:
-        """The topic, if records can be assigned to its partitions."""
+        """Return the topic if records can be assigned to its partitions, else `None`."""
         view = self._topics.get(name)
         return view if view is not None and view.is_usable else None
 
     def topic_error(self, name: str) -> int:
-        """The topic's error code in the last answer about it; 0 for none, or no answer yet."""
+        """Return the topic's error code in the last answer; 0 for no error, or no answer yet."""
         view = self._topics.get(name)
         return error_codes.NONE if view is None else view.error_code
 
     def is_known(self, name: str) -> bool:
-        """Whether records can be assigned to the topic's partitions: `topic()` is not `None`."""
+        """Return whether `topic()` is not `None`."""
         return self.topic(name) is not None
 
     def is_wanted(self, name: str) -> bool:
-        """Whether the topic is asked for: since `want_topic()`, until it was idle too long."""
+        """Return whether the topic is asked for: from `want_topic()` until it was idle too long."""
         return name in self._topics
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """The name of the topic with this id; `None` also for the id that a re-created topic had before."""
+        """Return the name of the topic with this id; `None` also for a re-created topic's former id."""
         return self._names.get(topic_id)
 
     def leader_of(self, topic: str, partition: int) -> int:
-        """The node id of the partition's leader, -1 if none is known."""
+        """Return the node id of the partition's leader; -1 if none is known."""
         view = self._partition(topic, partition)
         return -1 if view is None else view.leader_id
 
     def leader_epoch_of(self, topic: str, partition: int) -> int:
-        """The newest leader epoch seen of the partition, -1 if none."""
+        """Return the newest leader epoch seen of the partition; -1 if none."""
         view = self._partition(topic, partition)
         return -1 if view is None else view.leader_epoch
 
     def broker(self, node_id: int) -> BrokerAddress | None:
-        """Where the node listens."""
+        """Return the node's address, or `None`."""
         return self._brokers.get(node_id)
 
     @property
     def brokers(self) -> tuple[BrokerAddress, ...]:
-        """Whom to ask: the bootstrap brokers until the first answer, then those that the last one listed."""
+        """The brokers to ask: the bootstrap brokers until the first answer, then those of the last answer."""
         return tuple(self._brokers.values())
 
     def age(self, now: float) -> float:
-        """Seconds since the last good answer; NaN before the first."""
+        """Return the seconds since the last good answer; NaN before the first."""
         return nan if self.last_success_at is None else now - self.last_success_at
 
     @property
     def is_bootstrapping(self) -> bool:
-        """Whether `brokers` are the bootstrap ones."""
+        """Whether `brokers` are the bootstrap brokers."""
         return self._is_bootstrapping
 
     # ---- What is wanted ------------------------------------------------------------------------------------
 
     def want_topic(self, name: str, now: float) -> None:
-        """Marks a topic as used, and asks for it where there is no good answer yet.
+        """Mark a topic as used, and ask for it if there is no good answer yet.
 
-        A topic that was never asked for is asked for at once. One whose last answer was an error is asked
-        for again, with back-off: whether the error still holds, the next `MetadataChange` that has the topic
-        says, not the `topic_error()` from before.
+        A topic that was never asked for is asked for at once. One whose last answer was an error is asked for
+        again, with back-off. The next `MetadataChange` with the topic tells whether the error persists; the
+        earlier `topic_error()` does not.
         """
         view = self._topics.get(name)
         if view is None:
@@ -201,29 +201,29 @@ class ClusterMetadata:
             self._ask_again(name, now)
 
     def touch(self, name: str, now: float) -> None:
-        """Marks a wanted topic as used."""
+        """Mark a wanted topic as used."""
         view = self._topics.get(name)
         if view is not None:
             view.used_at = now
 
     def request_update(self, now: float) -> None:
-        """Asks for everything again: an error said that what we know is stale. Back-off is kept."""
+        """Request a full update: an error showed that the metadata is stale. Back-off still applies."""
         self._full_due_at = min(self._full_due_at, now)
 
     # ---- Updates -------------------------------------------------------------------------------------------
 
     def next_update_at(self) -> float | None:
-        """When the next metadata request may be sent; `None` while one is in flight."""
+        """Return when the next metadata request may be sent; `None` while one is in flight."""
         if self._in_flight is not None:
             return None
         due_at = min(self._full_due_at, self._partial_due_at) if self._pending else self._full_due_at
         return max(due_at, self._allowed_at)
 
     def begin_update(self, now: float) -> MetadataQuery:
-        """Takes down that a metadata request is being sent; `update()` or `update_failed()` must follow.
+        """Record that a metadata request is being sent; `update()` or `update_failed()` must follow.
 
         Raises:
-            RuntimeError: One is in flight already.
+            RuntimeError: if one is in flight already.
         """
         if self._in_flight is not None:
             raise RuntimeError("A metadata update is in flight already")
@@ -231,12 +231,12 @@ class ClusterMetadata:
             self._attempt_started_at = now
         is_full = now >= self._full_due_at or not self._pending
         if self.last_success_at is not None and now - self.last_success_at >= self._max_age:
-            self._equivalent_answers = 0  # that an answer after so long is like the last one is no bad sign
+            self._equivalent_answers = 0  # after so long an unchanged answer is normal
         self._in_flight = MetadataQuery(tuple(self._topics if is_full else self._pending), is_full)
         return self._in_flight
 
     def update_failed(self, now: float) -> None:
-        """Takes down that no answer came: the connection was lost, or there was none to be had."""
+        """Record that no answer arrived: the connection was lost, or none was available."""
         self._in_flight = None  # what it asked for is still due, or pending
         if self._attempt_started_at is None:
             self._attempt_started_at = now
@@ -245,17 +245,17 @@ class ClusterMetadata:
         self._allowed_at = now + self._backoff.backoff(self._failures - 1)
 
     def update(self, response: MetadataResponse, now: float) -> MetadataChange:
-        """Takes an answer in.
+        """Apply an answer.
 
-        An answer without brokers, as one gets from a broker that is starting, is no answer: it counts as a
-        failed update. So does one that demands a re-bootstrap; `needs_rebootstrap()` is true after it.
+        An answer without brokers, as a starting broker sends it, counts as a failed update. So does one that
+        demands a re-bootstrap; `needs_rebootstrap()` is true after it.
 
         Raises:
-            RuntimeError: No update is in flight.
+            RuntimeError: if no update is in flight.
         """
         query = self._in_flight
         if query is None:
-            raise RuntimeError("A metadata answer came while no update was in flight")
+            raise RuntimeError("A metadata answer arrived while no update was in flight")
         is_demanded = response.error_code == error_codes.REBOOTSTRAP_REQUIRED
         brokers = {broker.node_id: broker for broker in response.brokers if broker.node_id >= 0}
         if not brokers or (is_demanded and self._strategy == "rebootstrap"):
@@ -267,7 +267,7 @@ class ClusterMetadata:
         self._attempt_started_at = None
         self._is_rebootstrap_demanded = False
         self.version += 1
-        self._equivalent_answers += 1  # set to 0 again by whatever in the answer is new
+        self._equivalent_answers += 1  # anything new in the answer resets it to 0
         if query.is_full:
             self.last_success_at = now
             self._full_due_at = now + self._max_age
@@ -288,13 +288,13 @@ class ClusterMetadata:
         leaders: Mapping[TopicPartition, tuple[int, int]] | Mapping[tuple[str, int], tuple[int, int]],
         endpoints: Iterable[BrokerAddress],
     ) -> list[TopicPartition]:
-        """Takes in the new leaders that a produce response named (KIP-951).
+        """Apply the new leaders that a produce response named (KIP-951).
 
         Args:
-            leaders: Partition -> (leader's node id, its epoch). One is left out of account when it is not
-                newer than what is known, when its broker's address is in neither `endpoints` nor the
-                metadata, and when the partition is not known.
-            endpoints: Where the leaders listen; replaces the addresses known so far.
+            leaders: Partition -> (leader's node id, its epoch). A leader is ignored if it is not newer than
+                the known one, if its address is in neither `endpoints` nor the metadata, or if the partition
+                is unknown.
+            endpoints: The leaders' addresses, which replace the known ones.
 
         Returns:
             The partitions whose leader was replaced.
@@ -320,17 +320,17 @@ class ClusterMetadata:
 
     @property
     def can_rebootstrap(self) -> bool:
-        """Whether to begin again with the bootstrap brokers is allowed and would change anything.
+        """Whether a return to the bootstrap brokers is allowed and would change anything.
 
-        The caller does so when none of `brokers` can be reached.
+        The caller does it when none of `brokers` can be reached.
         """
         return self._strategy == "rebootstrap" and not self._is_bootstrapping
 
     def is_late(self, due_at: float | None, now: float) -> bool:
-        """Whether `needs_rebootstrap()` may be true: an update is due, in flight or has failed. Cheap to ask.
+        """Return whether `needs_rebootstrap()` may be true: an update is due, in flight or failed. Cheap.
 
         Args:
-            due_at: What `next_update_at()` gave.
+            due_at: The result of `next_update_at()`.
             now: The current instant.
         """
         if self._is_rebootstrap_demanded or self._attempt_started_at is not None:
@@ -338,7 +338,7 @@ class ClusterMetadata:
         return due_at is None or due_at <= now
 
     def rebootstrap_at(self) -> float | None:
-        """When `needs_rebootstrap()` will be true if no update succeeds before; `None` for never."""
+        """Return when `needs_rebootstrap()` becomes true if no update succeeds before; `None` for never."""
         if self._strategy != "rebootstrap":
             return None
         started_at = self._attempt_started_at
@@ -347,18 +347,18 @@ class ClusterMetadata:
         return None if started_at is None else started_at + self._rebootstrap_trigger
 
     def needs_rebootstrap(self, now: float) -> bool:
-        """Whether to call `rebootstrap()`: a broker demanded it, or no due update succeeded for too long."""
+        """Return whether to call `rebootstrap()`: a broker demanded it, or updates failed for too long."""
         if self._strategy != "rebootstrap":
             return False
         at = self.rebootstrap_at()
         return self._is_rebootstrap_demanded or (at is not None and now >= at)
 
     def rebootstrap(self, now: float) -> MetadataChange:
-        """Goes back to the bootstrap brokers and forgets all leaders; the caller closes all connections.
+        """Return to the bootstrap brokers and forget all leaders. The caller closes all connections.
 
-        Topics keep their partition counts, so that `send()` goes on accepting records as in any outage, but
-        not their leader epochs: this may be another cluster, so the first answer is believed. (Java forgets
-        the topics and keeps the epochs, and so ignores a restored cluster until its epochs have caught up.)
+        Topics keep their partition counts, so that `send()` still accepts records as in any outage. They lose
+        their leader epochs: this may be another cluster, so the first answer counts. (Java forgets the topics
+        and keeps the epochs, so it ignores a restored cluster until its epochs have caught up.)
 
         Returns:
             The partitions that lost their leader.
@@ -378,14 +378,14 @@ class ClusterMetadata:
     # ---- Inside --------------------------------------------------------------------------------------------
 
     def _partition(self, topic: str, partition: int) -> PartitionView | None:
-        """What is known of one partition of a usable topic."""
+        """Return the view of one partition of a usable topic, or `None`."""
         view = self.topic(topic)
         if view is None or not 0 <= partition < view.partition_count:
             return None
         return view.partitions[partition]
 
     def _ask_again(self, name: str, now: float) -> None:
-        """Puts a topic into the next partial update."""
+        """Add a topic to the next partial update."""
         if not self._pending:
             self._partial_due_at = now
         self._pending[name] = None
@@ -393,13 +393,13 @@ class ClusterMetadata:
     def _take_topics(
         self, query: MetadataQuery, response: MetadataResponse, now: float, *, has_same_nodes: bool
     ) -> MetadataChange:
-        """Applies the topics of a good answer; the brokers were applied before."""
+        """Apply the topics of a good answer; the brokers are applied already."""
         answered: dict[str, TopicView] = {}
         first_answered: set[str] = set()
         recreated: list[str] = []
         appeared: list[str] = []
         leaders: dict[TopicPartition, None] = {}
-        # Brokers answer each topic that they are asked for; one that does not is taken at its word.
+        # Brokers answer for each requested topic. A topic that an answer leaves out counts as unknown.
         named = {topic.name for topic in response.topics}
         missing = [
             TopicMetadata(name, None, error_codes.UNKNOWN_TOPIC_OR_PARTITION)
@@ -421,12 +421,12 @@ class ClusterMetadata:
         dropped = [
             view.name
             for view in answered.values()
-            # One that was wanted long ago and is answered only now has its waiters, who cannot use it yet.
+            # A topic that is answered for the first time has waiters, even if it was wanted long ago.
             if now - view.used_at >= self._max_idle and view.name not in first_answered
         ]
         for name in dropped:
             view = answered.pop(name)
-            # Records may be on their way: whoever sends them has to learn that the leader is not known any more.
+            # Records may be in flight: the sender must learn that the leader is no longer known.
             leaders.update(_led(view, 0))
             self._drop(view)
         for view in answered.values():
@@ -440,18 +440,18 @@ class ClusterMetadata:
         )
 
     def _take_topic(self, view: TopicView, topic: TopicMetadata, leaders: dict[TopicPartition, None]) -> bool:
-        """Applies the answer about one topic; tells whether the topic was created again since the last."""
+        """Apply the answer about one topic; return whether the topic was created again since the last."""
         view.is_answered = True
         view.error_code = topic.error_code
         view.is_internal = topic.is_internal
-        # The second is what brokers before KRaft say of a topic that they are about to create.
+        # Brokers before KRaft report LEADER_NOT_AVAILABLE for a topic that they are about to create.
         is_missing = topic.error_code in (
             error_codes.UNKNOWN_TOPIC_OR_PARTITION,
             error_codes.LEADER_NOT_AVAILABLE,
         )
         view.was_missing = is_missing and view.topic_id is None and not view.partitions
         if topic.error_code != error_codes.NONE:
-            # The id and the epochs stay: they order what comes when the error has passed.
+            # The id and the epochs stay: they order the answers after the error.
             return False
         old_id, new_id = view.topic_id, topic.topic_id
         if new_id != old_id:
@@ -460,7 +460,7 @@ class ClusterMetadata:
                 # Another topic of the same name, whose epochs start again.
                 leaders.update(_led(view, 0))
                 view.partitions.clear()
-        # A topic's partitions only ever become more: an answer with fewer is a stale one.
+        # The number of a topic's partitions only grows: an answer with fewer is stale.
         count = len({metadata.partition for metadata in topic.partitions})
         if new_id is None:
             leaders.update(_led(view, count))
@@ -484,7 +484,7 @@ class ClusterMetadata:
         view.topic_id = topic_id
 
     def _take_partition(self, view: PartitionView, metadata: PartitionMetadata) -> None:
-        """Applies the answer about one partition, unless a newer one is known."""
+        """Apply the answer about one partition, unless a newer one is known."""
         known = (view.reported_leader_id, view.leader_epoch)
         if 0 <= metadata.leader_epoch < view.leader_epoch:
             return
@@ -498,7 +498,7 @@ class ClusterMetadata:
 
     @staticmethod
     def _is_worth_asking_again(view: TopicView) -> bool:
-        """Whether the last answer about a topic says of itself that it will not hold for long."""
+        """Return whether the last answer about a topic is expected to change soon."""
         if view.error_code != error_codes.NONE:
             return view.error_code in error_codes.INVALID_METADATA
         return view.partition_count == 0 or any(
@@ -506,13 +506,13 @@ class ClusterMetadata:
         )
 
     def _drop(self, view: TopicView) -> None:
-        """Ends that a topic is wanted."""
+        """Drop a topic."""
         del self._topics[view.name]
         self._pending.pop(view.name, None)
         self._set_topic_id(view, None)
 
     def _settle(self, views: Iterable[TopicView], changed: dict[TopicPartition, None]) -> None:
-        """Makes leaders of those reported whose address is known, in usable topics; adds what changed."""
+        """Set as leaders the reported nodes with a known address, in usable topics; add changes to `changed`."""
         brokers = self._brokers
         for view in views:
             is_usable = view.is_usable
@@ -526,12 +526,12 @@ class ClusterMetadata:
 
 
 def _led(view: TopicView, start: int) -> dict[TopicPartition, None]:
-    """The partitions from `start` on that have a leader, who is about to be none any more."""
+    """Return the partitions from `start` on that have a leader, which they are about to lose."""
     return {TopicPartition(view.name, p.partition): None for p in view.partitions[start:] if p.leader_id >= 0}
 
 
 def make_cluster_metadata(config: ProducerConfig, backoff: ExponentialBackoff, now: float) -> ClusterMetadata:
-    """What is known of the cluster to begin with, as the settings have it: its bootstrap servers."""
+    """Return the initial metadata from the settings: the bootstrap servers."""
     return ClusterMetadata(
         bootstrap=config.bootstrap_servers,
         max_age=config.metadata_max_age,

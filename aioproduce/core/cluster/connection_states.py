@@ -1,4 +1,4 @@
-"""The states of one connection, why one ends, and what is equal for all of a producer.
+"""The states of a connection, the causes of its end, and the settings that a producer's connections share.
 
 Used by `core.cluster.broker_connection`. `docs/reference/states.md` has the table drawn.
 """
@@ -14,17 +14,17 @@ from aioproduce.core.state_table import StateTable
 
 
 class ConnectionState(Enum):
-    """Where a connection is in its life."""
+    """The state of a connection."""
 
     CONNECTING = "connecting"
     ENCRYPTING = "encrypting"
-    """The handshake of its channel is under way."""
+    """The TLS handshake is under way."""
     NEGOTIATING = "negotiating"
-    """Which versions of each API the broker speaks."""
+    """The client asks which versions of each API the broker supports."""
     AUTHENTICATING = "authenticating"
     READY = "ready"
     REAUTHENTICATING = "reauthenticating"
-    """It takes no request, and is READY again when the login has ended (KIP-368)."""
+    """It accepts no request, and is READY again after the login (KIP-368)."""
     CLOSING = "closing"
     """`Close` was emitted; the requests in flight wait for the driver's `connection_lost`."""
     CLOSED = "closed"
@@ -84,21 +84,21 @@ CONNECTION_STATES: Final[StateTable[ConnectionState, ConnectionEvent]] = StateTa
 
 
 SET_UP: Final = (ConnectionState.READY, ConnectionState.REAUTHENTICATING)
-"""The states of a connection that is of use. A tuple: `in` compares by identity, and runs no code of Python."""
+"""The states of a usable connection. A tuple: `in` compares by identity and runs no Python code."""
 
 
 class LossCause(Enum):
-    """Why a connection ended."""
+    """The cause of a connection's end."""
 
     DISCONNECTED = "disconnected"
-    """By the peer or the network, or it could not be opened."""
+    """The peer or the network ended it, or it could not be opened."""
     CLOSED_AT_REST = "closed at rest"
-    """By the peer, in order and with nothing under way: as a broker does by its own `connections.max.idle.ms`."""
+    """The peer closed it cleanly with no request in flight, as a broker's `connections.max.idle.ms` does."""
     SETUP_TIMEOUT = "setup timeout"
     REQUEST_TIMEOUT = "request timeout"
     PROTOCOL_ERROR = "protocol error"
     SECURITY = "security"
-    """The channel could not be made or broke, or the login failed."""
+    """TLS failed, or the login failed."""
     IDLE = "idle"
     ADDRESS_CHANGED = "address changed"
     REQUESTED = "requested"
@@ -107,21 +107,21 @@ class LossCause(Enum):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """What is equal for all connections of a producer.
+    """The settings that all connections of a producer share.
 
     Attributes:
         client_id: Kafka's `client.id`.
-        max_in_flight: Requests sent and not answered, at most.
-        request_timeout: Seconds for a request, those of the negotiation included.
+        max_in_flight: Limit of requests sent and not answered.
+        request_timeout: Seconds for a request, also for those of the negotiation.
         connections_max_idle: Seconds without traffic after which a connection is closed; negative: never.
-        max_response_size: Larger frames are a protocol error: they are no answer to anything we ask.
-        features: What the whole cluster has agreed on, as far as any of them was told.
+        max_response_size: A larger frame is a protocol error.
+        features: The cluster's finalized features, as the brokers reported them.
     """
 
     client_id: str
     max_in_flight: int
     request_timeout: float
     connections_max_idle: float
-    # Kafka's own default for socket.request.max.bytes, and ample: metadata of 100,000 partitions takes 7 MB.
+    # Kafka's default for socket.request.max.bytes. Metadata of 100,000 partitions takes 7 MB.
     max_response_size: int = 100 * 1024 * 1024
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)

@@ -1,4 +1,4 @@
-"""Why a connection ended, in words, and as an error where it is a matter of security: TLS on one side only, say.
+"""Messages for the end of a connection, and the typed error if TLS or a login is the cause.
 
 Used by `core.cluster.broker_connection` at the end of a connection.
 """
@@ -20,7 +20,7 @@ _FIRST_REQUESTS: Final = frozenset({ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID})
 
 
 def describe_timeout(connection: BrokerConnection, now: float) -> tuple[str, LossCause]:
-    """Which time is over, and why it ends the connection."""
+    """Return which time-out passed, in words, and the cause that it stands for."""
     peer, allowed = connection.peer, connection.setup_timeout
     login = connection.authentication
     if connection.state is ConnectionState.CONNECTING:
@@ -30,7 +30,7 @@ def describe_timeout(connection: BrokerConnection, now: float) -> tuple[str, Los
         )
     if connection.state is ConnectionState.ENCRYPTING:
         return (
-            f"{peer} did not finish TLS's handshake within {allowed:g} s (socket.connection.setup.timeout.ms); "
+            f"{peer} did not finish the TLS handshake within {allowed:g} s (socket.connection.setup.timeout.ms); "
             f"is it a listener with TLS?",
             LossCause.SETUP_TIMEOUT,
         )
@@ -42,7 +42,7 @@ def describe_timeout(connection: BrokerConnection, now: float) -> tuple[str, Los
         )
     if connection.state is ConnectionState.AUTHENTICATING and login is not None:
         return (
-            f"no login to {peer} within {allowed:g} s (request.timeout.ms): {login.describe()}",
+            f"the login to {peer} did not finish within {allowed:g} s (request.timeout.ms): {login.describe()}",
             LossCause.SECURITY,
         )
     if login is not None and login.ends_at <= now:
@@ -54,7 +54,7 @@ def describe_timeout(connection: BrokerConnection, now: float) -> tuple[str, Los
             LossCause.IDLE,
         )
     took = request.deadline - request.sent_at
-    done = "answer" if request.expects_response else "take"
+    done = "answer" if request.expects_response else "accept"
     return (
         f"{peer} did not {done} request {request.correlation_id} ({request.api.display_name}) "
         f"within {took:g} s (request.timeout.ms)",
@@ -63,46 +63,46 @@ def describe_timeout(connection: BrokerConnection, now: float) -> tuple[str, Los
 
 
 def describe_end(connection: BrokerConnection) -> tuple[str, LossCause, ProducerError | None]:
-    """The channel's peer has said that it sends no more: as if it had closed the connection, which it is to do."""
+    """Describe the end of a channel whose peer announced that it sends no more, like a closed connection."""
     if connection.state is ConnectionState.READY and not connection.pending_count:
-        words = f"{connection.peer} closed its connection, on which nothing was under way"
+        words = f"{connection.peer} closed its connection while no request was in flight"
         return words, LossCause.CLOSED_AT_REST, None
     error = security_error_of_loss(connection, None)
     return describe_loss(connection, error), LossCause.DISCONNECTED, error
 
 
 def describe_loss(connection: BrokerConnection, error: BaseException | None) -> str:
-    """Why a connection is gone that we have not closed."""
+    """Describe why a connection ended that the client did not close."""
     is_secured = connection.state in (ConnectionState.ENCRYPTING, ConnectionState.AUTHENTICATING)
     if isinstance(error, TlsError | AuthenticationError):
         if is_secured or not error.is_transient:
             return f"{connection.peer}: {error}"
-        error = None  # a guess: it is told where it is asked for
+        error = None  # a guess: reported elsewhere
     cause = (str(error) or type(error).__name__) if error is not None else "closed by the peer"
     if connection.state is ConnectionState.CONNECTING:
         return f"cannot connect to {connection.peer}: {cause}"
     if connection.state is ConnectionState.NEGOTIATING:
         return (
-            f"connection to {connection.peer} lost before it told its versions: {cause}; "
+            f"connection to {connection.peer} lost before it reported its versions: {cause}; "
             f"is it a Kafka listener{_and_without_tls(connection)}?"
         )
     if connection.cause is LossCause.CLOSED_AT_REST:
-        return f"{connection.peer} closed its connection, on which nothing was under way"
+        return f"{connection.peer} closed its connection while no request was in flight"
     return f"connection to {connection.peer} lost: {cause}"
 
 
 def security_error_of_loss(connection: BrokerConnection, error: BaseException | None) -> ProducerError | None:
-    """What an end by the peer means where the two may have other settings for each other; `None`: nothing special.
+    """Return the error if the peer's close suggests settings that do not match; `None` otherwise.
 
-    A broker closes without a word a connection on which TLS is spoken and not expected, and one on which a request
-    comes before the login that it wants. Either may also be a broker that goes down: `is_transient` says so.
+    A broker silently closes a connection on which the client speaks unexpected TLS, or sends a request before a
+    required login. A broker that shuts down looks the same, so the error has `is_transient` set.
     """
     if isinstance(error, TlsError):
         return error
     host, port = connection.address.host, connection.address.port
     if connection.state is ConnectionState.ENCRYPTING:
         return TlsError(
-            f"the connection was closed during TLS's handshake{_why(error)}. Is this port a listener with TLS? "
+            f"the connection was closed during the TLS handshake{_why(error)}. Is this port a listener with TLS? "
             "security.protocol says that it is",
             reason="closed during handshake",
             setting="security.protocol",
@@ -115,9 +115,9 @@ def security_error_of_loss(connection: BrokerConnection, error: BaseException | 
         return None if login is None else login.timed_out(f"the connection was closed meanwhile{_why(error)}")
     if connection.state is ConnectionState.NEGOTIATING and not connection.is_encrypted and error is None:
         return TlsError(
-            "the connection was closed at the first question. Is this port a listener with TLS? security.protocol "
+            "the connection was closed at the first request. Is this port a listener with TLS? security.protocol "
             f"says that it is not{'' if connection.authentication is None else ' (SASL_SSL says that it is)'}",
-            reason="closed at the first question",
+            reason="closed at the first request",
             setting="security.protocol",
             host=host,
             port=port,
@@ -133,7 +133,7 @@ def security_error_of_loss(connection: BrokerConnection, error: BaseException | 
         and error is None
     ):
         return AuthenticationError(
-            "the broker closed the connection at the first request. Does this listener want a login? "
+            "the broker closed the connection at the first request. Does this listener require a login? "
             "security.protocol says that it does not; SASL_PLAINTEXT or SASL_SSL say that it does",
             mechanism="",
             setting="security.protocol",
@@ -147,14 +147,14 @@ def security_error_of_loss(connection: BrokerConnection, error: BaseException | 
 def security_error_of_timeout(
     connection: BrokerConnection, reason: str, cause: LossCause
 ) -> ProducerError | None:
-    """The error of a login that took too long; `None` where something else did, or none is under way."""
+    """Return the error if a login timed out; `None` if something else did."""
     login = connection.authentication
     is_of_login = cause is LossCause.SECURITY or connection.state is ConnectionState.REAUTHENTICATING
     return login.timed_out(reason) if login is not None and is_of_login else None
 
 
 def foreign_protocol(connection: BrokerConnection, data: bytes, error: ProtocolError) -> ProducerError:
-    """What bytes that are no frame of Kafka's are: TLS, where the client does not expect it."""
+    """Return a `TlsError` if the bytes are unexpected TLS, else the given error."""
     if connection.state is not ConnectionState.NEGOTIATING or data[:2] not in (b"\x15\x03", b"\x16\x03"):
         return error
     return TlsError(

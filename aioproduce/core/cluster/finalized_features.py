@@ -1,7 +1,7 @@
-"""What the whole cluster has agreed on (KIP-584), as far as its brokers have told.
+"""The cluster's finalized features (KIP-584), as its brokers reported them.
 
-Owned by BrokerConnections; each connection tells it what its broker said. Brokers may lag behind: what came with
-the highest epoch counts, as in Kafka's ApiVersions.
+Owned by BrokerConnections; each connection reports its broker's features. A broker may lag behind, so the report
+with the highest epoch counts, as in Kafka's ApiVersions.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _TRANSACTION_VERSION: Final = "transaction.version"
 
 @final
 class FinalizedFeatures:
-    """The levels of features.
+    """The cluster's finalized feature levels.
 
     Attributes:
-        epoch: Of the agreement that is known; -1: none.
+        epoch: The epoch of the known features; -1: none.
     """
 
     __slots__ = ("_levels", "epoch")
@@ -29,11 +29,11 @@ class FinalizedFeatures:
         self._levels: Mapping[str, tuple[int, int]] = {}
 
     def told(self, levels: Mapping[str, tuple[int, int]], epoch: int) -> None:
-        """A broker said what it knows; without an epoch it knows nothing."""
+        """Accept a broker's features if their epoch is newer."""
         if epoch > self.epoch:
             self._levels, self.epoch = levels, epoch
 
     @property
     def transactions(self) -> int:
-        """How transactions are ended: 2 (KIP-890 part 2) where the feature's level is that, else 1."""
+        """The transaction version: 2 (KIP-890 part 2) if the feature's level is at least 2, else 1."""
         return 2 if self._levels.get(_TRANSACTION_VERSION, (0, 0))[1] >= 2 else 1

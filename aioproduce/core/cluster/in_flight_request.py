@@ -1,7 +1,7 @@
-"""A request on its way: what was asked, of whose making, and until when an answer is waited for.
+"""A request in flight: its API, its asker and its deadline.
 
-Made by `core.cluster.broker_connection`; the Sender gets it back with the answer (`Completed`), or when the
-connection is lost, and tells the asker. Until then it owns the memory of its buffers (invariant 3 of
+Made by `core.cluster.broker_connection`. The Sender receives it with the response (`Completed`) or with the loss of
+the connection, and reports that to the asker. Until then it owns the memory of its buffers (invariant 3 of
 `core.cluster.broker_connection`).
 """
 
@@ -26,41 +26,41 @@ Encode: TypeAlias = Callable[[int, int], Sequence[Buffer]]
 _CLIENT_THROTTLES_SINCE: Final[Mapping[ApiKey, int]] = MappingProxyType(
     {ApiKey.PRODUCE: 6, ApiKey.METADATA: 6, ApiKey.API_VERSIONS: 2, ApiKey.INIT_PRODUCER_ID: 1}
 )
-"""KIP-219: from these versions on the broker answers at once and mutes the connection afterwards. Before, it
-held the answer back for the throttle time itself: waiting again would double it."""
+"""KIP-219: from these versions on the broker answers at once and mutes the connection afterwards. In earlier
+versions it delays the response by the throttle time, so waiting again would double it."""
 
 
 class Asker(Protocol):
-    """Who made a request, and hears of its one end."""
+    """The maker of a request, which receives its one outcome."""
 
     def answered(self, response: Any, now: float) -> bool:
-        """The broker answered, or took a request that it does not answer (`None`).
+        """Handle the response; `None` if the request expects none and was written.
 
         Args:
-            response: The message that answers what was asked: the asker knows which kind that is.
+            response: The response message; the asker knows its type.
             now: The current instant.
 
         Returns:
-            Whether that was routine: it leaves nothing to look at but room on the connection.
+            Whether that was routine: the only change is room on the connection.
         """
 
     def lost(self, loss: Lost, now: float) -> None:
-        """The connection was lost before an answer came."""
+        """Handle the loss of the connection before a response."""
 
 
 @final
 @dataclass(slots=True, eq=False)
 class InFlightRequest:
-    """A request between `send` and its end (invariant 3).
+    """A request between `send` and its outcome (invariant 3).
 
     Attributes:
-        api: What was asked.
-        version: In which version.
-        correlation_id: Its number on its connection.
-        asker: Who asked; `None` for a connection's own.
+        api: Its API.
+        version: Its version.
+        correlation_id: Its correlation id on the connection.
+        asker: Its maker; `None` for a connection's own request.
         sent_at: When it was queued for writing.
-        deadline: When it has taken too long. A throttled answer moves it on: the broker works on nothing of
-            this connection during the throttle time (KIP-219).
+        deadline: When it times out. A throttled response defers it: the broker processes no request of this
+            connection during the throttle time (KIP-219).
         expects_response: False for a Produce request with acks=0.
     """
 
@@ -74,20 +74,20 @@ class InFlightRequest:
 
     @property
     def is_throttled_here(self) -> bool:
-        """Whether a throttled answer asks the client to wait, and not the broker has waited."""
+        """Whether a throttled response asks the client to wait, because the broker did not."""
         return self.version >= _CLIENT_THROTTLES_SINCE.get(self.api, 0)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class OwnRequest:
-    """What a connection asks for its own ends: versions, a login.
+    """A request of the connection itself: versions or a login.
 
     Attributes:
-        api: What is asked.
-        encode: Makes the request's buffers.
-        answered: Is told the answer and the current instant; nobody is told of a loss.
-        version: In which version; `None`: in the negotiated one.
+        api: Its API.
+        encode: Encodes the request's buffers.
+        answered: Called with the response and the current instant; not called at a loss.
+        version: Its version; `None`: the negotiated one.
     """
 
     api: ApiKey
@@ -99,7 +99,7 @@ class OwnRequest:
 @final
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A request and its answer."""
+    """A request and its response."""
 
     request: InFlightRequest
     response: Message

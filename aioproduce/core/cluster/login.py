@@ -1,17 +1,17 @@
-"""The credential of a producer: one for all connections, fetched once for all who wait, and before it expires.
+"""A producer's credential: shared by all connections, fetched once, and refreshed before it expires.
 
-Owned by `core.cluster.broker_connections`, asked by the connections' authentications. Java's LoginManager and
-ExpiringCredentialRefreshingLogin.
+Owned by `core.cluster.broker_connections`, used by the connections' authentications. It corresponds to Java's
+LoginManager and ExpiringCredentialRefreshingLogin.
 
 Invariants:
 
-1. At most one fetch is under way, however many connections wait for it.
-2. A credential is given out while it lives, also when fetching the next one fails; never afterwards.
-3. Whoever waits is told within `_FETCH_TIMEOUT`: a provider that hangs is left to itself, and what it gives later
-   is taken if nothing newer is there.
+1. At most one fetch is awaited, however many connections wait for it.
+2. A credential is used until it expires, also when fetching the next one fails, and never afterwards.
+3. Each waiter gets an outcome within `_FETCH_TIMEOUT`. A provider that hangs is left alone; its late result is
+   used if there is nothing newer.
 4. After a failure the next fetch waits for `sasl.login.retry.backoff.ms`, doubled with each failure.
-5. A source that does not say when its credential expires is asked again for each login: a password that was changed
-   is known without a restart. A source that is static is asked once.
+5. A source that does not report when its credential expires is asked for each login, so a changed password needs
+   no restart. A static source is asked once.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
     from aioproduce.security.mechanism import Sasl
 
 _FETCH_TIMEOUT: Final = 30.0
-"""Seconds: more than a token endpoint may take, with its own bounds."""
+"""Seconds. Longer than the time-outs of a token endpoint allow."""
 
 _REFRESH_PAUSE: Final = 1.0
-"""Seconds between two refreshes at least, for a credential that lasts longer."""
+"""Minimum seconds between two refreshes of a credential that lasts longer."""
 
 _HANGING_MAX: Final = 4
-"""Fetches that were given up and have not ended: each holds a thread, so that no more are begun beside them."""
+"""Limit of abandoned fetches that still run. Each holds a thread, so no further fetch begins at the limit."""
 
 
 @final
 class Login:
-    """Keeps the credential.
+    """Fetches, keeps and refreshes the credential.
 
     Args:
-        sasl: Where it comes from, and when it is fetched anew.
+        sasl: The source of credentials, and the refresh settings.
         offloads: Runs the fetch.
-        wall: The wall clock, in seconds since the epoch: what credentials expire by.
-        random: Gives a number in `0 <= x < 1`.
-        log: For the failures of fetching.
+        wall: The wall clock in seconds since the epoch, by which credentials expire.
+        random: Returns a number in `0 <= x < 1`.
+        log: Receives failures to fetch.
 
     Attributes:
-        timer_at: When `handle_timer` has something to do; infinity: never.
-        last_error: What the latest fetch failed of; `None` once one has succeeded.
+        timer_at: When to call `handle_timer`; infinity: never.
+        last_error: The error of the latest fetch; `None` after a success.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class Login:
         self.last_error: ProducerError | None = None
 
     def obtain(self, told: Callable[[Credential | ProducerError, float], None], now: float) -> None:
-        """Have `told` called with a credential, or with why there is none: at once where one is there."""
+        """Call `told` with a credential or an error, at once if a credential is available."""
         if self._sasl.source.is_static:
             told(self._static(), now)
             return
@@ -115,26 +115,26 @@ class Login:
         self._fetch_when_due(now)
 
     def forget(self, told: Callable[[Credential | ProducerError, float], None]) -> None:
-        """Who waits no longer."""
+        """Remove a waiter."""
         if told in self._waiting:
             self._waiting.remove(told)
 
     def refused(self, credential: Credential) -> None:
-        """A broker refused it: it is not given out again, if another one can be had."""
+        """Note that a broker refused the credential, so that the next login fetches another one."""
         if self._credential is credential:
             self._credential = None
             self._refresh_at = inf
             self._set_timer()
 
     def handle_timer(self, now: float) -> None:
-        """Fetch what is due; give up what takes too long."""
+        """Start a fetch that is due; give up one that takes too long."""
         if self._ticket is not None and self._fetch_deadline <= now:
             self._ticket = None
             self._hanging += 1
             self._failed(
                 TokenError(
-                    f"the provider of {self._sasl.mechanism}'s credentials has not answered within "
-                    f"{_FETCH_TIMEOUT:g} s; it is asked again. Look at what it waits for",
+                    f"the provider of {self._sasl.mechanism}'s credentials did not answer within "
+                    f"{_FETCH_TIMEOUT:g} s; the producer asks it again. Check what the provider waits for",
                     setting="sasl.oauthbearer.token.provider",
                 ),
                 now,
@@ -148,7 +148,7 @@ class Login:
     def _static(self) -> Credential | ProducerError:
         if self._credential is None:
             credential = self._sasl.source.fetch()
-            assert isinstance(credential, Credential), "a static source gives its credential at once"
+            assert isinstance(credential, Credential), "a static source returns its credential at once"
             self._credential = credential
         return self._credential
 
@@ -175,7 +175,7 @@ class Login:
             self._hanging -= 1
             is_of_use = isinstance(outcome, Credential) and not self._has_expired(outcome)
             if self._credential is not None or not is_of_use:
-                self._set_timer()  # there is room for another fetch
+                self._set_timer()  # another fetch may begin
                 return
         if isinstance(outcome, Credential) and not self._has_expired(outcome):
             self._take(outcome, now)
@@ -201,7 +201,7 @@ class Login:
         has_one = self._credential is not None and self._lives(self._credential)
         if has_one:
             self._refresh_at = self._next_fetch_at
-        kept = "; the one that is there is used while it lives" if has_one else ""
+        kept = "; the current ones are used until they expire" if has_one else ""
         self._log.warning(
             "credentials", now, "no new credentials for %s%s: %s", self._sasl.mechanism, kept, error
         )
@@ -212,11 +212,11 @@ class Login:
             return outcome
         if isinstance(outcome, Credential):
             return TokenError(
-                f"the credentials of {self._sasl.mechanism} had expired when they came: check the clock of this "
+                f"the credentials of {self._sasl.mechanism} had expired when they arrived: check the clock of this "
                 "machine, and the provider of the credentials",
                 setting="sasl.oauthbearer.token.provider",
             )
-        # Not its text, which may hold what it was called with.
+        # Only the type: the text may contain a secret argument.
         return TokenError(
             f"the provider of {self._sasl.mechanism}'s credentials raised {type(outcome).__name__}: correct the "
             "provider",
@@ -229,7 +229,7 @@ class Login:
             told(outcome, now)
 
     def _refresh_instant(self, credential: Credential, now: float) -> float:
-        """As Java's: after a part of the lifetime, neither too soon nor too late."""
+        """Return when to refresh, as Java does: after a share of the lifetime, within bounds."""
         if credential.expires_at is None:
             return inf
         window = self._sasl.refresh
@@ -239,7 +239,7 @@ class Login:
         at = begins_at + (credential.expires_at - begins_at) * share
         if wall + window.min_period + window.buffer < credential.expires_at:
             at = max(min(at, credential.expires_at - window.buffer), wall + window.min_period)
-        # One that comes late in its life, and again the same, is not asked for without end.
+        # If the provider keeps returning a credential that expires soon, do not ask without pause.
         soonest = min(_REFRESH_PAUSE, (credential.expires_at - wall) * window.factor)
         return now + max(at - wall, soonest)
 

@@ -1,4 +1,4 @@
-"""The connections of a producer, made of its settings."""
+"""Construction of a producer's connections from its settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make_broker_connections(
     security: Security | None = None,
     wall: Callable[[], float] | None = None,
 ) -> BrokerConnections:
-    """No connection yet, and how each is made, as the settings have it."""
+    """Return an empty `BrokerConnections`, configured from the settings."""
     offloads = Offloads()
     login = None
     if security is not None and security.sasl is not None:

@@ -1,6 +1,6 @@
-"""What ClusterMetadata tells: views of a topic and its partitions that it keeps up to date, and its answers.
+"""Views of topics and partitions that ClusterMetadata keeps up to date, and the types of its results.
 
-Made and written by ClusterMetadata; read by the Sender, the accumulator and the partitioner, which may cache
+ClusterMetadata makes and writes them. The Sender, the accumulator and the partitioner read them and may cache
 the views.
 
 1. `partitions[n].partition == n`, and `partition_count == len(partitions)`.
@@ -24,16 +24,16 @@ __all__ = ["MetadataChange", "MetadataQuery", "PartitionView", "TopicView"]
 
 @final
 class PartitionView:
-    """What is known of one partition. Read it; only ClusterMetadata writes it.
+    """The known metadata of one partition. Only ClusterMetadata writes it.
 
     Attributes:
         partition: Its number.
-        leader_id: The leader's node id; -1 while there is none, or none that we know the address of.
-        leader_epoch: The newest leader epoch seen, -1 where the brokers do not tell.
+        leader_id: The leader's node id; -1 while there is none, or its address is unknown.
+        leader_epoch: The newest leader epoch seen; -1 if the brokers do not report it.
         error_code: The partition's error code in the last answer, 0 for none.
         replicas: Node ids of its replicas.
-        isr: Node ids of those in sync.
-        reported_leader_id: The leader as the brokers said, whether we know that node or not.
+        isr: Node ids of the in-sync replicas.
+        reported_leader_id: The leader that the brokers reported, known node or not.
     """
 
     __slots__ = (
@@ -59,19 +59,19 @@ class PartitionView:
 
 @final
 class TopicView:
-    """What is known of one wanted topic. Read it, and set `used_at` on use; the rest is ClusterMetadata's.
+    """The known metadata of one wanted topic. A reader may set `used_at`; ClusterMetadata writes the rest.
 
     Attributes:
         name: Its name.
         topic_id: Its id, `None` from brokers older than 2.8.
         error_code: The topic's error code in the last answer, 0 for none.
-        is_internal: Whether it is one of Kafka's own.
-        partition_count: How many partitions it has; 0 until an answer came.
-        partitions: Each partition, at the index of its number.
+        is_internal: Whether it is one of Kafka's internal topics.
+        partition_count: The number of partitions; 0 before the first answer.
+        partitions: The partitions, indexed by number.
         available: The numbers of the partitions that have a leader, ascending.
-        used_at: When it was last sent to.
-        is_answered: Whether any answer about it came, be it an error.
-        was_missing: Whether the last answer said that there is no such topic, and none before it knew one.
+        used_at: When a record was last sent to it.
+        is_answered: Whether any answer about it arrived, also an error.
+        was_missing: Whether the last answer reported no such topic, and no earlier answer reported one.
     """
 
     __slots__ = (
@@ -107,11 +107,11 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class MetadataQuery:
-    """What the next metadata request shall ask.
+    """The content of the next metadata request.
 
     Attributes:
-        topics: The topics; none at all asks for the brokers only.
-        is_full: Whether these are all that are wanted.
+        topics: The topics; an empty tuple asks for the brokers only.
+        is_full: Whether these are all wanted topics.
     """
 
     topics: tuple[str, ...]
@@ -120,15 +120,15 @@ class MetadataQuery:
 
 @dataclass(frozen=True, slots=True)
 class MetadataChange:
-    """What an answer brought.
+    """The changes that an answer made.
 
     Attributes:
-        topics: Wanted topics that were answered: each is usable now, or has a `topic_error()`, or (rarely)
-            neither, and will be asked for again.
-        leaders: Partitions whose leader, or its epoch, is another than before; -1 to a leader counts.
-        recreated: Topics whose id changed: the old topic and its log are gone.
-        dropped: Topics that were not used for so long that they are not wanted any more.
-        appeared: Topics that were not there in the answer before this one.
+        topics: Wanted topics in the answer: each is usable now, or has a `topic_error()`. In rare cases it has
+            neither, and the next update asks again.
+        leaders: Partitions whose leader or leader epoch changed; a change from -1 to a leader counts.
+        recreated: Topics whose id changed: the old topic and its log no longer exist.
+        dropped: Topics that are no longer wanted, because they were idle too long.
+        appeared: Topics that the previous answer reported as missing.
     """
 
     topics: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""What is known of one broker beyond its connections: its address, its failures, and when it may be tried again.
+"""The state of one broker across its connections: address, failures, and the time of the next attempt.
 
-Owned by `core.cluster.broker_connections`, one for each broker.
+`core.cluster.broker_connections` owns one for each broker.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from aioproduce.wire.messages import BrokerAddress
 
 _SURE: Final = 2
-"""Failures of what may pass by itself, after which it is taken for a wrong setting."""
+"""Transient failures after which they count as a wrong setting."""
 
 _SECURITY_BACKOFF: Final = 1.0
 _SECURITY_BACKOFF_MAX: Final = 30.0
-"""Seconds: a setting that is wrong is not put right within one."""
+"""Seconds. Nobody corrects a wrong setting within one second."""
 
 
 @final
 class Node:
-    """What outlives the connections of one broker.
+    """The state that outlives the connections of one broker.
 
     Attributes:
-        address: Where it is, by the latest metadata.
-        connection: Its open connection, in whatever state.
+        address: Its address, by the latest metadata.
+        connection: Its open connection in any state, or `None`.
         failed_attempts: Connections in a row that ended before they were ready.
-        failed_setups: Those of them that did not come about at all.
+        failed_setups: Attempts in a row that never opened a transport.
         is_retained: Whether metadata names it.
         last_ended_at: When its last connection ended.
-        last_error: Why, in words; `None` since it was last ready.
-        next_attempt_at: Before that it is not tried again.
-        ready_id: The connection of it that was ready last; 0: none.
-        security_error: What its last connection failed of, where that was a setting or a login.
-        security_failures: How many have so since it last answered.
-        silent_since: Since when it has answered nothing, where a connection ended for that; `None` since it was
-            last ready.
+        last_error: The reason in words; `None` since it was last ready.
+        next_attempt_at: The earliest instant of the next attempt.
+        ready_id: The id of the connection that was ready last; 0: none.
+        security_error: The last error of a setting or a login since it last answered, or `None`.
+        security_failures: The number of such errors since it last answered.
+        silent_since: Since when it has been silent, if a connection ended for that; `None` since it was last
+            ready.
     """
 
     __slots__ = (
@@ -75,15 +75,14 @@ class Node:
         self.silent_since: float | None = None
 
     def has_answered(self) -> None:
-        """A request was answered: whatever the settings are, they are not wrong."""
+        """Reset the security failures: an answer proves that the settings are right."""
         self.security_error = None
         self.security_failures = 0
 
     def unanswered_since(self) -> float | None:
-        """Since when it owes an answer, on whatever connection; `None` while it owes none.
+        """Return since when it owes an answer on any connection; `None` if it owes none.
 
-        A connection that was given up because of its silence does not end the silence. The next one does, once it
-        is ready.
+        The end of a silent connection does not end the silence. The next connection does, once it is ready.
         """
         since: float | None = None
         connection = self.connection
@@ -94,7 +93,7 @@ class Node:
         return self.silent_since if since is None else min(self.silent_since, since)
 
     def pause_after(self, error: BaseException | None, backoffs: Backoffs) -> float:
-        """Seconds until the next attempt; longer where the last one failed of what somebody has to put right."""
+        """Return the seconds until the next attempt; longer if somebody has to correct a setting."""
         pause = backoffs.reconnect.backoff(self.failed_attempts)
         if not isinstance(error, TlsError | AuthenticationError | TokenError):
             return pause
@@ -106,9 +105,9 @@ class Node:
 
 
 def security_error_of(nodes: Iterable[Node]) -> ProducerError | None:
-    """What all of them fail of, where that is a setting or a login.
+    """Return the error of a setting or a login that some of these nodes report, or `None`.
 
-    What may pass by itself counts when it has happened twice, to one of them or to two.
+    A transient error counts if it has happened twice, to one node or to two.
     """
     failed = [node for node in nodes if node.security_error is not None]
     is_sure = sum(node.security_failures for node in failed) >= _SURE
@@ -120,17 +119,17 @@ def security_error_of(nodes: Iterable[Node]) -> ProducerError | None:
 
 @final
 class Backoffs:
-    """The pauses between attempts, which all nodes of a producer share.
+    """The back-offs that all nodes of a producer share.
 
     Args:
         setup: The set-up time-out by the number of set-ups that failed in a row (KIP-601).
         reconnect: The pause by the number of connections that ended in a row before they were ready.
-        jitter: Gives a number in `0 <= x < 1`.
+        jitter: Returns a number in `0 <= x < 1`.
 
     Attributes:
-        setup: Likewise.
-        reconnect: Likewise.
-        security: The pause after what is not better by itself: 1 to 30 s.
+        setup: The argument of that name.
+        reconnect: The argument of that name.
+        security: The pause after an error that does not pass by itself: 1 to 30 s.
     """
 
     __slots__ = ("reconnect", "security", "setup")

@@ -1,11 +1,11 @@
-"""What is done elsewhere for a login: handed out as effects, and each end told once to who asked for it.
+"""Work of a login that runs outside the core: emitted as effects, each outcome reported once.
 
-Owned by `core.cluster.broker_connections`. The Sender drains `effects`, and reports the ends.
+Owned by `core.cluster.broker_connections`. The Sender drains `effects`, and reports the outcomes.
 
 Invariants:
 
-1. Each `begin()` leads to one call of `on_end`, or to none if it was forgotten.
-2. An end of what was forgotten, or is not known, changes nothing.
+1. Each `begin()` leads to one call of `on_end`, or to none after `forget()`.
+2. The outcome of forgotten or unknown work changes nothing.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from aioproduce.security.mechanism import Work
 
 OnEnd: TypeAlias = "Callable[[object, float], None]"
-"""Is told the result, or the exception that was raised, and the current instant."""
+"""Called with the result or the exception that was raised, and with the current instant."""
 
 
 @final
 class Offloads:
-    """Work under way.
+    """Work that runs outside the core.
 
     Attributes:
-        effects: What the driver is to run; drained from the left by the caller.
+        effects: Work for the driver; the caller drains it from the left.
     """
 
     __slots__ = ("_last_ticket", "_under_way", "effects")
@@ -40,10 +40,10 @@ class Offloads:
         self._last_ticket = 0
 
     def begin(self, work: Work, on_end: OnEnd) -> int:
-        """Have it done.
+        """Emit the work as an effect.
 
         Returns:
-            A ticket, to forget it by.
+            A ticket for `forget()`.
         """
         self._last_ticket += 1
         self._under_way[self._last_ticket] = on_end
@@ -51,7 +51,7 @@ class Offloads:
         return self._last_ticket
 
     def forget(self, ticket: int) -> None:
-        """Nobody waits for its end any more. What has not been handed out is not done."""
+        """Drop the callback, and the effect if the driver has not received it."""
         if self._under_way.pop(ticket, None) is not None:
             for effect in self.effects:
                 if effect.ticket == ticket:
@@ -59,12 +59,12 @@ class Offloads:
                     return
 
     def ended(self, ticket: int, outcome: object, now: float) -> None:
-        """The driver has done it."""
+        """Report the outcome to the callback."""
         on_end = self._under_way.pop(ticket, None)
         if on_end is not None:
             on_end(outcome, now)
 
     def forget_all(self) -> None:
-        """The connections are closed for good."""
+        """Drop all callbacks and effects: the connections are closed for good."""
         self._under_way.clear()
         self.effects.clear()

@@ -1,13 +1,12 @@
-"""The first question on every connection: which versions of each API the broker speaks (ApiVersions, KIP-511).
+"""The first request on every connection: ApiVersions, which versions of each API the broker supports (KIP-511).
 
-Made by `core.cluster.broker_connection` for each connection.
+`core.cluster.broker_connection` calls `negotiate()` for each connection.
 
 Invariants:
 
-1. Each question asks for an older version than the one before: a broker that refuses what it offers keeps nobody
-   here.
-2. A broker without the APIs that a producer cannot do without is refused here, with the versions, and not at a
-   first request.
+1. Each request has an older version than the one before, so a broker that refuses what it offers cannot cause an
+   endless loop.
+2. A broker without the APIs that a producer needs is refused here, with the versions, and not at a later request.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ _REQUIRED_APIS: Final = (ApiKey.PRODUCE, ApiKey.METADATA)
 
 
 class Line(Protocol):
-    """The connection, as far as the question needs it."""
+    """The part of a connection that the negotiation uses."""
 
     def ask(self, request: OwnRequest, now: float) -> None:
-        """Send a request of its own, as soon as its turn comes."""
+        """Send a request of the connection's own as soon as possible."""
 
     @property
     def settings(self) -> ConnectionSettings:
-        """What is equal for all connections."""
+        """The settings that all connections share."""
 
     def negotiated(self, versions: ApiVersions, now: float) -> None:
-        """The broker has told its versions."""
+        """Accept the broker's versions."""
 
 
 def negotiate(
     line: Line, client_id: str, now: float, version: int = CLIENT_VERSIONS[ApiKey.API_VERSIONS][1]
 ) -> None:
-    """Ask in this version, and in older ones where the broker does not know it."""
+    """Send ApiVersions in this version, and in older ones if the broker does not support it."""
     line.ask(
         OwnRequest(
             ApiKey.API_VERSIONS,
@@ -58,12 +57,12 @@ def negotiate(
 
 def _answered(line: Line, client_id: str, version: int, response: ApiVersionsResponse, now: float) -> None:
     if response.error_code == UNSUPPORTED_VERSION and version > 0:
-        # Brokers from 2.4 on say which versions they have.
+        # Brokers since Kafka 2.4 report which versions they support.
         _, newest = response.versions.get(ApiKey.API_VERSIONS, (0, 0))
         negotiate(line, client_id, now, newest if 0 < newest < version else 0)
         return
     api_versions = ApiVersions.from_response(response)
     for api in _REQUIRED_APIS:
-        api_versions.version(api)  # raises, and so ends the connection, where there is none
+        api_versions.version(api)  # raises, and so ends the connection, if there is none
     line.settings.features.told(response.finalized_features, response.finalized_features_epoch)
     line.negotiated(api_versions, now)

@@ -1,1 +1,1 @@
-"""Transactions: their states, their requests, and what the answers mean; sans-IO, as all of the core."""
+"""Transactions: states, requests and the meaning of answers; sans-IO like all of the core."""

@@ -1,7 +1,7 @@
-"""What each code of each transactional request calls for: a table of data.
+"""The action for each error code of each transactional request, as a table.
 
 Used by `transaction_manager`. Kafka's TransactionManager has the same decisions in its handlers; where this table
-differs, the comment beside the row says why.
+differs, the comment at the row says why.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from aioproduce.wire.api import ApiKey
 
 
 class Action(Enum):
-    """What is done about an answer."""
+    """The action that an answer requires."""
 
     DONE = auto()
-    """It is as asked for."""
+    """The request succeeded."""
     RETRY = auto()
-    """Ask again, after a back-off."""
+    """Send it again after a back-off."""
     RETRY_SOON = auto()
-    """Likewise, with the short back-off of CONCURRENT_TRANSACTIONS: markers are being written."""
+    """Send it again after the short back-off of CONCURRENT_TRANSACTIONS: markers are being written."""
     FIND = auto()
-    """Find the coordinator, then ask again."""
+    """Find the coordinator, then send it again."""
     ABORTABLE = auto()
     """The transaction can only be aborted."""
     FENCED = auto()
-    """This epoch is over: by another producer of the same id, or by the coordinator's time-out."""
+    """Another producer of the same id, or the coordinator's time-out, ended this epoch."""
     FATAL = auto()
-    """Nothing more can be done with this producer."""
+    """The producer cannot be used any more."""
 
 
 _RETRIED_BY_ALL: Final = {
@@ -53,7 +53,7 @@ ACTIONS: Final[Mapping[ApiKey, Mapping[int, Action]]] = MappingProxyType(
             codes.GROUP_AUTHORIZATION_FAILED: Action.ABORTABLE,
             codes.TRANSACTION_ABORTABLE: Action.ABORTABLE,
         },
-        # A refusal for want of permission ends the call and nothing else: the right may be granted later.
+        # A missing permission ends the call and nothing else: it may be granted later.
         ApiKey.INIT_PRODUCER_ID: _RETRIED_BY_ALL
         | {
             codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.ABORTABLE,
@@ -75,8 +75,8 @@ ACTIONS: Final[Mapping[ApiKey, Mapping[int, Action]]] = MappingProxyType(
             codes.GROUP_AUTHORIZATION_FAILED: Action.ABORTABLE,
             codes.UNKNOWN_PRODUCER_ID: Action.ABORTABLE,
         },
-        # The offsets of a group concern this transaction and not the producer: Java dies of metadata that is too
-        # large and of a stale member epoch (KIP-848), and asks for ever about a partition that is not there.
+        # A group's offsets concern this transaction and not the producer. In Java, metadata that is too large and a
+        # stale member epoch (KIP-848) are fatal, and it retries an unknown partition for ever.
         ApiKey.TXN_OFFSET_COMMIT: _RETRIED_BY_ALL
         | {
             codes.REQUEST_TIMED_OUT: Action.FIND,
@@ -94,10 +94,10 @@ ACTIONS: Final[Mapping[ApiKey, Mapping[int, Action]]] = MappingProxyType(
         ApiKey.END_TXN: _RETRIED_BY_ALL
         | {
             codes.UNKNOWN_PRODUCER_ID: Action.ABORTABLE,
-            # What it means depends on the verdict and the version: see `transaction_manager`.
+            # The meaning depends on the verdict and the version: see `transaction_manager`.
             codes.INVALID_TXN_STATE: Action.FENCED,
         },
-        # Whatever else is said of it, somebody else has the id now.
+        # Any other answer means that somebody else has the id now.
         ApiKey.DESCRIBE_TRANSACTIONS: {
             codes.NONE: Action.DONE,
             codes.COORDINATOR_LOAD_IN_PROGRESS: Action.RETRY,
@@ -113,22 +113,17 @@ _OTHERS: Final[Mapping[ApiKey, Action]] = MappingProxyType({ApiKey.ADD_PARTITION
 
 
 def action_for(api: ApiKey, code: int) -> Action:
-    """What an answer calls for; a code that stands in no table is asked again if Kafka calls it retriable."""
+    """Return the action for a code; one that no table has is retried if Kafka calls it retriable."""
     found = ACTIONS[api].get(code)
     if found is not None:
         return found
     return Action.RETRY if codes.is_retriable(code) else _OTHERS.get(api, Action.FATAL)
 
 
-IS_UNCONFIRMED: Final = frozenset({Action.RETRY, Action.FIND})
-"""After these the coordinator may have done what was asked all the same: it answers so where its own log did
-not.
-"""
-
 DEFINITE: Final = frozenset(
     {codes.COORDINATOR_LOAD_IN_PROGRESS, codes.NOT_COORDINATOR, codes.CONCURRENT_TRANSACTIONS}
 )
-"""Codes after which it certainly has not."""
+"""Codes after which it certainly has not executed the request."""
 
 PRODUCE_FATAL: Final = frozenset(
     {
@@ -139,5 +134,5 @@ PRODUCE_FATAL: Final = frozenset(
         codes.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""Of a Produce: nothing more can be done. INVALID_PRODUCER_EPOCH is none of them: the end of the transaction tells
-a time-out from a fence."""
+"""Codes of Produce that are fatal. INVALID_PRODUCER_EPOCH is not among them: the end of the transaction
+distinguishes a time-out from a fence."""

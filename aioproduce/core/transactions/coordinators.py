@@ -1,6 +1,6 @@
-"""Which broker coordinates a transactional id or a consumer group, as far as it is known.
+"""The known coordinators of transactional ids and consumer groups.
 
-Owned by the transaction manager, which asks for the answers. A coordinator is lost when it says that it is none,
+Owned by the transaction manager, which asks for them. A coordinator is lost when it answers that it is not one,
 when its connection is lost, and when it cannot be connected to: a broker that is gone answers nothing
 (aiokafka#1134).
 """
@@ -20,23 +20,23 @@ TRANSACTION: Final = 1
 
 
 class CoordinatorKey(NamedTuple):
-    """What is coordinated: a kind (`GROUP`, `TRANSACTION`) and a name."""
+    """The kind (`GROUP`, `TRANSACTION`) and the name of what is coordinated."""
 
     kind: int
     name: str
 
     @property
     def text(self) -> str:
-        """What it is, in a message."""
+        """Its name in messages."""
         return f"the group {self.name!r}" if self.kind == GROUP else f"the transactional.id {self.name!r}"
 
 
 @final
 class Coordinators:
-    """The known ones.
+    """The known coordinators.
 
     Args:
-        connections: Ways to them.
+        connections: The producer's connections.
     """
 
     __slots__ = ("_connections", "_known")
@@ -46,28 +46,28 @@ class Coordinators:
         self._known: dict[CoordinatorKey, BrokerAddress] = {}
 
     def found(self, key: CoordinatorKey, address: BrokerAddress) -> None:
-        """A broker said which it is."""
+        """Accept the coordinator that a broker reported."""
         self._known[key] = address
 
     def lost(self, key: CoordinatorKey) -> None:
-        """It is another one, or cannot be reached."""
+        """Forget a coordinator that changed or cannot be reached."""
         self._known.pop(key, None)
 
     def forget_groups(self) -> None:
-        """A transaction has ended: the next one may be of other groups."""
+        """Forget the groups' coordinators: the next transaction may have other groups."""
         self._known = {key: address for key, address in self._known.items() if key.kind == TRANSACTION}
 
     def knows(self, key: CoordinatorKey) -> bool:
-        """Whether it is known."""
+        """Return whether the coordinator is known."""
         return key in self._known
 
     def connection(self, key: CoordinatorKey, now: float) -> BrokerConnection | None:
-        """A connection that takes a request now; `None`: not yet, or the coordinator is lost (`knows()`)."""
+        """Return a connection that can send now; `None`: not yet, or the coordinator is lost (`knows()`)."""
         address = self._known[key]
         connection = self._connections.ensure(address, now)
         if connection is not None:
             return connection if connection.can_send(now) else None
         if self._connections.connection(address.node_id) is None:
-            # It could not be connected to, and is left alone for a while: another may be coordinator by now.
+            # The connection failed and is in back-off: another broker may be coordinator by now.
             self.lost(key)
         return None

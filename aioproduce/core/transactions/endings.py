@@ -1,8 +1,8 @@
-"""What became of a transaction whose EndTxn was refused: a table of data.
+"""The outcome of a transaction whose EndTxn was refused, as a table.
 
-Used by `transaction_manager`. With version 2 each end brings a new epoch, so a coordinator that knows a higher one
-has ended this transaction, or another producer has it: an abort at the same epoch is answered according to how it
-ended. With version 1 a time-out looks like a fence, and the coordinator is asked whose the epoch is.
+Used by `transaction_manager`. With version 2 each end brings a new epoch. If the coordinator knows a higher epoch,
+this transaction has ended, or another producer has taken over: the answer to an abort at the same epoch depends on
+how it ended. With version 1 a time-out looks like a fence, and the coordinator is asked who owns the epoch.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from aioproduce.wire.messages import TransactionDescription
 
 Verdict: TypeAlias = Literal["commit", "abort", "abort prepared", "probe"]
-"""What an EndTxn asks for.
+"""The verdict of an EndTxn.
 
-A probe is an abort that asks what became of a commit. One that was prepared may have been committed by somebody
-else; no other may.
+A probe is an abort that finds out the outcome of a commit. Only a prepared transaction may have been committed by
+somebody else.
 """
 
 
 class Ending(Enum):
-    """What a refusal tells, or what is to be asked next."""
+    """The meaning of a refusal, or the next request."""
 
     TIMED_OUT = auto()
-    """The coordinator aborted it, as it was open for too long."""
+    """The coordinator aborted it because it was open for too long."""
     NOTHING_OPEN = auto()
     """There was nothing to abort."""
     COMMITTED = auto()
-    """The commit had been done before."""
+    """It was committed before."""
     COMMITTED_ELSEWHERE = auto()
-    """Whoever has its PreparedTransaction committed it."""
+    """Another holder of its PreparedTransaction committed it."""
     PROBE = auto()
-    """Ask by an abort at the same epoch."""
+    """Send an abort at the same epoch."""
     DESCRIBE = auto()
-    """Ask the coordinator whose the epoch is."""
+    """Ask the coordinator who owns the epoch."""
     FENCED = auto()
     """Another producer has taken over."""
 
@@ -70,9 +70,9 @@ _ABORTED_BY_THE_COORDINATOR: Final = frozenset({"CompleteAbort", "PrepareAbort",
 
 
 def is_still_ours(producer: ProducerIdAndEpoch, found: TransactionDescription | None) -> bool:
-    """Whether the coordinator alone raised the epoch, by an abort of its own, and nobody has taken over.
+    """Return whether the coordinator raised the epoch by an abort of its own, and nobody has taken over.
 
-    It aborts what is open for too long, and what a late AddPartitionsToTxn of an ended transaction has opened.
+    It aborts a transaction that is open for too long, and one that a late AddPartitionsToTxn opened again.
     """
     return (
         found is not None
@@ -95,14 +95,14 @@ _DECIDED: Final[Mapping[str, TransactionOutcome]] = MappingProxyType(
 def outcome_of(
     producer: ProducerIdAndEpoch, version: int, found: TransactionDescription | None
 ) -> TransactionOutcome | None:
-    """What became of a prepared transaction, by what its coordinator knows; `None` while it is open.
+    """Return the outcome of a prepared transaction from its coordinator's description; `None` while it is open.
 
     | epoch | version | what it proves |
     |---|---|---|
-    | ours | 1, 2 | how ours ended: its producer takes another epoch for the next one |
-    | the next one | 2 | how ours ended: that brought the epoch, and whoever takes over gets a later one |
+    | ours | 1, 2 | the outcome of ours: its producer gets another epoch for the next one |
+    | the next one | 2 | the outcome of ours: its end brought the epoch, and a rival gets a later one |
     | the next one | 1 | nothing: a time-out looks like a rival's own abort, which may have followed our commit |
-    | any other | 1, 2 | nothing: what came later hides how ours ended |
+    | any other | 1, 2 | nothing: later events hide the outcome of ours |
     """
     if found is None or found.error_code != codes.NONE or found.producer_id != producer.producer_id:
         return TransactionOutcome.UNKNOWN

@@ -1,6 +1,6 @@
-"""What a transactional producer was asked for: init, offsets, prepare, commit, abort.
+"""The operations of a transactional producer: init, offsets, prepare, commit, abort.
 
-Made by the transaction manager; whoever asked waits on it, and may stop waiting: the operation goes on.
+The transaction manager makes them. The caller waits on one, and may stop waiting: the operation continues.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from aioproduce.errors import TransactionError, TransactionOutcome
 
 Kind: TypeAlias = Literal["init", "send_offsets", "prepare", "commit", "abort", "outcome"]
-"""What is asked for."""
+"""The kind of an operation."""
 
 
 @final
 class Operation:
-    """One of them, from the call to its end.
+    """An operation, from the call to its end.
 
     Attributes:
-        kind: Which.
+        kind: Its kind.
         is_done: Whether it has ended.
-        error: Why it failed; `None` while it goes on, and where it succeeded.
-        outcome: What became of the transaction, where this ended one.
-        is_told: Whether a caller has heard how it ended; until then the same call again asks for this one.
+        error: Why it failed; `None` while it continues, and if it succeeded.
+        outcome: The outcome of the transaction that it ended, or `None`.
+        is_told: Whether a caller received its outcome; until then the same call returns this operation.
     """
 
     __slots__ = ("_waiting", "error", "is_done", "is_told", "kind", "outcome")
@@ -41,26 +41,26 @@ class Operation:
         self._waiting: list[Callable[[], None]] = []
 
     def when_done(self, notify: Callable[[], None]) -> None:
-        """Call this at the end; at once, where that has come."""
+        """Call `notify` at the end; at once if it has ended."""
         if self.is_done:
             notify()
         else:
             self._waiting.append(notify)
 
     def forget(self, notify: Callable[[], None]) -> None:
-        """Whoever waited does not wait any more."""
+        """Remove a waiter."""
         if notify in self._waiting:
             self._waiting.remove(notify)
 
     def end(self, error: TransactionError | None = None, outcome: TransactionOutcome | None = None) -> None:
-        """It has ended. Nothing happens where it had before."""
+        """End the operation, once; later calls do nothing."""
         if self.is_done:
             return
         self.is_done, self.error, self.outcome = True, error, outcome
         self.wake()
 
     def wake(self) -> None:
-        """Tell those who wait: of the end, or of something graver than what they wait for."""
+        """Wake the waiters, because of the end or of a graver event."""
         waiting, self._waiting = self._waiting, []
         for notify in waiting:
             notify()
@@ -68,10 +68,10 @@ class Operation:
 
 @final
 class CurrentOperation:
-    """The one that goes on, if one does; one at a time.
+    """The current operation, at most one.
 
     Attributes:
-        operation: It, or `None`.
+        operation: The operation, or `None`.
     """
 
     __slots__ = ("operation",)
@@ -80,27 +80,27 @@ class CurrentOperation:
         self.operation: Operation | None = None
 
     def of(self, kind: Kind) -> Operation | None:
-        """It, where it is of that kind: the same call again waits for it."""
+        """Return the operation if it has this kind: a repeated call waits for it."""
         operation = self.operation
         return operation if operation is not None and operation.kind == kind else None
 
     def start(self, kind: Kind) -> Operation:
-        """Another one goes on from now on."""
+        """Make a new operation the current one."""
         self.operation = Operation(kind)
         return self.operation
 
     def take(self) -> Operation | None:
-        """None goes on from now on; who takes it ends it."""
+        """Remove and return the current operation; the caller ends it."""
         operation, self.operation = self.operation, None
         return operation
 
     def end(self, error: TransactionError | None = None, outcome: TransactionOutcome | None = None) -> None:
-        """It has ended."""
+        """End and remove the current operation."""
         operation = self.take()
         if operation is not None:
             operation.end(error, outcome)
 
     def wake(self) -> None:
-        """As `Operation.wake()`."""
+        """Call `Operation.wake()`."""
         if self.operation is not None:
             self.operation.wake()

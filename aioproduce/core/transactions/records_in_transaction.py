@@ -1,6 +1,6 @@
-"""The open transaction as its records see it: whether they may be sent, and what is to be known of them.
+"""The open transaction as its records see it: whether they may be sent, and what happened to them.
 
-Made by the transaction manager, which it tells of failures. See `core.batching.produce_transaction` for who asks.
+Made by the transaction manager; reports failures to it. `core.batching.produce_transaction` names the callers.
 """
 
 from __future__ import annotations
@@ -42,55 +42,55 @@ class RecordsInTransaction:
 
     @property
     def is_open_for_retries(self) -> bool:
-        """Whether what failed is worth another attempt."""
+        """Whether a failed batch may be tried again."""
         return self._manager.state in _SENDING
 
     @property
     def has_checked_beginnings(self) -> bool:
-        """Whether brokers accept sequence 0 alone as the first of a partition: with version 2 they do (KIP-890)."""
+        """Whether brokers accept only sequence 0 as the first of a partition: with version 2 (KIP-890)."""
         transaction = self._manager.transaction
         return transaction is not None and transaction.version > 1
 
     def lets_send(self, now: float) -> bool:
-        """Whether records may go out at all: not within the pause, and not while a new epoch is on its way."""
+        """Return whether records may be sent at all: not within the pause or while a new epoch is awaited."""
         return self._manager.state in _SENDING and now >= self._manager.pause.until
 
     def admits(self, topic_partition: TopicPartition) -> bool:
-        """Whether a batch of this partition may be sent now."""
+        """Return whether a batch of this partition may be sent now."""
         transaction = self._manager.transaction
         if transaction is None:
             return False
         if transaction.admits(topic_partition):
             return True
-        self._accumulator.readiness.has_news = True  # to be asked for in the next step
+        self._accumulator.readiness.has_news = True  # the next step asks for the partition
         return False
 
     def max_produce_version(self, otherwise: int | None) -> int | None:
-        """The last version of Produce that may be used, where what is known of topics allows `otherwise`."""
+        """Return the highest version of Produce to use, if the topics' metadata allows `otherwise`."""
         transaction = self._manager.transaction
         assert transaction is not None
         return _LAST_PRODUCE_OF_VERSION_1 if transaction.version == 1 else otherwise
 
     def produced(self, now: float) -> None:
-        """A Produce request went out."""
+        """Note that a Produce request was sent."""
         transaction = self._manager.transaction
         assert transaction is not None
         transaction.sent(now)
         self._manager.pause.produced(now)
 
     def answered_produce(self, now: float) -> None:
-        """A Produce request is answered."""
+        """Note that a Produce request was answered."""
         if self._manager.state is not _State.IN_TRANSACTION:
-            self._manager.has_news = True  # it may be the last that an end waits for
+            self._manager.has_news = True  # it may be the last answer that the end waits for
         self._manager.pause.answered(now)
 
     def is_doubtful(self) -> None:
-        """The outcome of a Produce request is unknown: it may arrive late."""
+        """Note that the outcome of a Produce request is unknown: it may arrive late."""
         if self._manager.transaction is not None:
             self._manager.transaction.has_doubt = True
 
     def delivery_failed(self, batch: ProducerBatch, error: DeliveryError, now: float) -> None:
-        """A record of the transaction failed."""
+        """Fail the transaction because a batch of it failed."""
         manager = self._manager
         if batch.state is BatchState.ABANDONED or batch.possibly_written:
             self.is_doubtful()
@@ -102,5 +102,5 @@ class RecordsInTransaction:
             manager.fail(refusals.delivery_failed(error), now)
 
     def refused(self, error: BaseException, now: float) -> None:
-        """A record that its sender counts as sent came into no batch."""
+        """Fail the transaction because a record that its sender counts as sent is in no batch."""
         self._manager.fail(refusals.delivery_failed(error), now)

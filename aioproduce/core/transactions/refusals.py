@@ -1,6 +1,6 @@
-"""What a transactional producer says when something does not work: cause, outcome, what to do.
+"""The errors of a transactional producer: cause, outcome and remedy.
 
-Used within this room alone.
+Used within this package only.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _REMEDIES: Final = {
     codes.UNKNOWN_MEMBER_ID: "the consumer has left its group: read again from its committed offsets",
     codes.FENCED_INSTANCE_ID: "give each consumer a group.instance.id of its own",
     codes.STALE_MEMBER_EPOCH: "the consumer group has rebalanced: read again from its committed offsets",
-    codes.UNSUPPORTED_VERSION: "the brokers are too old for what was asked for",
+    codes.UNSUPPORTED_VERSION: "the brokers are too old for this request",
 }
 
 
@@ -71,11 +71,11 @@ _SAID_OF_ONE: Final = {
         "group's name alone and use one transactional.id for each input partition)"
     ),
 }
-"""What the same code means elsewhere is not what it means here."""
+"""Requests for which a code has another meaning than usual."""
 
 
 def _said(api: ApiKey, code: int, what: str) -> str:
-    """What was asked, what the answer means, and what helps."""
+    """Return the request, the meaning of the answer, and the remedy, in words."""
     of = f" of {what}" if what else ""
     said = _SAID_OF_ONE.get((api, code))
     if said is None:
@@ -84,13 +84,13 @@ def _said(api: ApiKey, code: int, what: str) -> str:
 
 
 _LEFT_TO_THE_COORDINATOR: Final = (
-    " before the abort was confirmed: the transaction is aborted, by the coordinator at the latest after "
-    "transaction.timeout.ms; until then readers of committed records wait for it",
+    " before the abort was confirmed: the coordinator aborts the transaction after transaction.timeout.ms at the "
+    "latest; until then readers of committed records wait for it",
     TransactionOutcome.ABORTED,
 )
 _CLOSED: Final = {
     TransactionState.COMMITTING: (
-        " before the end of the transaction was confirmed: whether it is committed is not known",
+        " before the end of the transaction was confirmed: the outcome of the transaction is unknown",
         TransactionOutcome.UNKNOWN,
     ),
     TransactionState.ABORTING: _LEFT_TO_THE_COORDINATOR,
@@ -99,30 +99,30 @@ _CLOSED: Final = {
 
 
 def again(error: TransactionError) -> BaseException:
-    """An error that was told before, as a new object: its traceback would hold whoever it is raised to."""
+    """Return a copy of an error that was raised before: its traceback would keep the caller's frames alive."""
     return copy_of(error)
 
 
 def wrong_state(call: str, state: TransactionState, transaction: Transaction | None) -> BaseException:
-    """The call does not fit the state; a commit hears what had failed."""
+    """Return the error of a call that the state does not allow; a commit gets the transaction's error."""
     if call == "commit" and transaction is not None and transaction.error is not None:
         return again(transaction.error)
     text, recover = _NEXT[state]
-    error = TransactionStateError(f"{call}() does not fit here: {text}", recover=recover)
+    error = TransactionStateError(f"{call}() cannot be called now: {text}", recover=recover)
     if transaction is not None:
         error.__cause__ = transaction.error
     return error
 
 
 def delivery_failed(cause: BaseException) -> TransactionFailedError:
-    """A record of it failed."""
+    """Return the error of a transaction in which a record failed."""
     error = TransactionFailedError(f"a record of the transaction failed: abort it. {cause}", recover="abort")
     error.__cause__ = cause
     return error
 
 
 def from_produce(code: int | None, cause: DeliveryError) -> TransactionError:
-    """A broker said of a record that nothing more can be done."""
+    """Return the fatal error for a Produce code that ends the producer."""
     kind = ProducerFencedError if code == codes.PRODUCER_FENCED else TransactionError
     error = kind(
         f"this producer cannot send any more: {cause}. Make another producer",
@@ -135,7 +135,7 @@ def from_produce(code: int | None, cause: DeliveryError) -> TransactionError:
 
 
 def lost_sequence() -> TransactionFailedError:
-    """A gap before records that are on their way: what lies before them was given up, or is lost."""
+    """Return the error for a gap before records in flight: earlier records were given up, or lost."""
     return TransactionFailedError(
         "a broker lacks records that come before those it received: they were lost, or given up. Abort the "
         "transaction",
@@ -145,7 +145,7 @@ def lost_sequence() -> TransactionFailedError:
 
 
 def refused(api: ApiKey, code: int, what: str) -> TransactionError:
-    """The coordinator refused a part of it."""
+    """Return the error of a part that the coordinator refused."""
     text = _said(api, code, what)
     if api is ApiKey.INIT_PRODUCER_ID:
         return TransactionsUnavailableError(
@@ -157,7 +157,7 @@ def refused(api: ApiKey, code: int, what: str) -> TransactionError:
 
 
 def fatal(api: ApiKey, code: int, what: str) -> TransactionError:
-    """An answer after which nothing more can be done."""
+    """Return the fatal error for an answer that ends the producer."""
     return TransactionsUnavailableError(
         f"{_said(api, code, what)}. Make another producer",
         recover="new producer",
@@ -167,7 +167,7 @@ def fatal(api: ApiKey, code: int, what: str) -> TransactionError:
 
 
 def unsupported(cause: UnsupportedVersionError) -> TransactionError:
-    """The broker has no transactions."""
+    """Return the error of a broker that does not support the request."""
     needs = "transactional.id needs brokers of Kafka 0.11 or later"
     if cause.api == ApiKey.DESCRIBE_TRANSACTIONS.display_name:
         needs = "only brokers of Kafka 3.0 or later report the outcome of a transaction"
@@ -181,7 +181,7 @@ def unsupported(cause: UnsupportedVersionError) -> TransactionError:
 
 
 def fenced_or_timed_out(code: int) -> TransactionFailedError:
-    """The epoch is over; the abort will tell by whom."""
+    """Return the error for an epoch that ended; the abort finds out why."""
     return TransactionFailedError(
         f"{codes.name_of(code)}: the coordinator has aborted the transaction, after transaction.timeout.ms or for "
         "another producer of the same transactional.id: abort it to learn which",
@@ -191,15 +191,14 @@ def fenced_or_timed_out(code: int) -> TransactionFailedError:
 
 
 def fenced(code: int, transaction: Transaction | None) -> ProducerFencedError:
-    """Another producer has taken over."""
+    """Return the error after another producer took over."""
     outcome = None if transaction is None else transaction.outcome_when_fenced
     what = {
         None: "",
         TransactionOutcome.ABORTED: " The transaction is aborted.",
         TransactionOutcome.UNKNOWN: (
-            " Whether the transaction was committed before is not known: an answer was lost, or it was prepared, "
-            "and "
-            "others may have ended it."
+            " The outcome of the transaction is unknown: an answer was lost, or it was prepared and others may "
+            "have ended it."
         ),
         TransactionOutcome.COMMITTED: " The transaction is committed.",
     }[outcome]
@@ -213,24 +212,23 @@ def fenced(code: int, transaction: Transaction | None) -> ProducerFencedError:
 
 
 def timed_out_before_init(timeout: float, transaction: Transaction) -> TransactionError:
-    """With version 1: the epoch is over, by a time-out as it looks.
+    """Return the error for an epoch that ended with version 1, apparently by a time-out.
 
-    It looks alike where a producer that took over has aborted one of its own: that proves nothing where a commit of
-    this one may have come first.
+    An abort by a producer that took over looks the same. So the outcome is unknown if a commit of this transaction
+    may have come first.
     """
     if transaction.outcome_when_fenced is not TransactionOutcome.UNKNOWN:
         return timed_out(timeout, recover="init")
     return TransactionError(
-        "the epoch of the transaction is over, and whether it was committed before is not known: an answer was "
-        "lost, "
-        "or it was prepared, and others may have ended it. Call init_transactions() before the next one",
+        "the epoch of the transaction has ended, and its outcome is unknown: an answer was lost, or it was "
+        "prepared and others may have ended it. Call init_transactions() before the next transaction",
         recover="init",
         outcome=TransactionOutcome.UNKNOWN,
     )
 
 
 def timed_out(timeout: float, recover: Recover = "begin") -> TransactionTimedOutError:
-    """The coordinator aborted it, as it was open for too long."""
+    """Return the error of a transaction that the coordinator aborted because it was open for too long."""
     then = "begin the next one" if recover == "begin" else "call init_transactions() before the next one"
     return TransactionTimedOutError(
         "the coordinator aborted the transaction, which was open for longer than transaction.timeout.ms "
@@ -241,7 +239,7 @@ def timed_out(timeout: float, recover: Recover = "begin") -> TransactionTimedOut
 
 
 def ended_before(ending: Ending, timeout: float) -> tuple[TransactionOutcome, TransactionError | None]:
-    """What became of a transaction that had ended before it was asked to, and what is to be told with it."""
+    """Return the outcome of a transaction that ended before the request, and the error to raise or `None`."""
     if ending is Ending.TIMED_OUT:
         return TransactionOutcome.ABORTED, timed_out(timeout)
     if ending is Ending.COMMITTED_ELSEWHERE:
@@ -251,16 +249,16 @@ def ended_before(ending: Ending, timeout: float) -> tuple[TransactionOutcome, Tr
 
 
 def open_too_long(timeout: float) -> TransactionTimedOutError:
-    """By this producer's own clock the coordinator is about to abort it."""
+    """Return the error of a transaction that the coordinator is about to abort, by this producer's clock."""
     return TransactionTimedOutError(
-        f"the transaction is open for longer than transaction.timeout.ms ({timeout:g} s): abort it, and put "
-        "fewer records into one, or raise transaction.timeout.ms",
+        f"the transaction has been open for longer than transaction.timeout.ms ({timeout:g} s): abort it, and "
+        "put fewer records into one, or raise transaction.timeout.ms",
         recover="abort",
     )
 
 
 def committed_elsewhere() -> TransactionError:
-    """An abort came after somebody else's commit."""
+    """Return the error of an abort after somebody else's commit."""
     return TransactionError(
         "the transaction was already committed through its PreparedTransaction: nothing is aborted",
         recover="begin",
@@ -270,7 +268,7 @@ def committed_elsewhere() -> TransactionError:
 
 
 def aborted_meanwhile() -> TransactionFailedError:
-    """A call waited for a part of a transaction that is aborted now."""
+    """Return the error of a call that waited while the transaction was aborted."""
     return TransactionFailedError(
         "the transaction was aborted while the call waited: begin the next one",
         recover="begin",
@@ -279,14 +277,14 @@ def aborted_meanwhile() -> TransactionFailedError:
 
 
 def committed_meanwhile() -> TransactionStateError:
-    """A call waited for a transaction to be prepared that is being committed now."""
+    """Return the error of a `prepare()` that waited while `commit()` was called."""
     return TransactionStateError(
         "the transaction is being committed, so it cannot be prepared any more", recover="call again"
     )
 
 
 def closed(state: TransactionState, transaction: Transaction | None) -> TransactionError:
-    """The producer was closed while a call waited, or while an end was not confirmed."""
+    """Return the error of a call or an unconfirmed end when the producer is closed."""
     text, outcome = _CLOSED.get(state, ("", None))
     if outcome is not None and transaction is not None and transaction.is_prepared:
         text, outcome = _CLOSED[TransactionState.COMMITTING]
@@ -294,7 +292,7 @@ def closed(state: TransactionState, transaction: Transaction | None) -> Transact
 
 
 def aborted_record(batch: ProducerBatch, cause: TransactionError | None) -> TransactionAbortedError:
-    """A record that is not sent any more, as its transaction is not committed."""
+    """Return the error of records that are not sent because their transaction does not commit."""
     assert batch.state is not BatchState.IN_FLIGHT
     error = TransactionAbortedError(
         f"{batch.record_count} record(s) for {batch.topic_partition} were not sent: their transaction "

@@ -1,11 +1,11 @@
-"""Asking coordinators, one step at a time: finding them, asking again, and sorting what they answer.
+"""Requests to coordinators, one step at a time: find them, retry, and sort their answers.
 
-Owned by the transaction manager, which decides what is asked and what an answer means for the transaction.
+Owned by the transaction manager, which decides the next step and the meaning of an answer.
 
 Invariants:
 
-1. One request is on its way at most.
-2. What failed is asked again after a back-off; the manager hears of what may have been done all the same.
+1. At most one request is in flight.
+2. A failed request is sent again after a back-off; the manager learns if it may have been executed.
 """
 
 from __future__ import annotations
@@ -34,43 +34,43 @@ _CONCURRENT_BACKOFF_MAX: Final = 1.0
 
 
 class StepListener(Protocol):
-    """Hears what became of steps."""
+    """Receives the outcomes of steps."""
 
     def step_sent(self, step: Step, now: float) -> None:
-        """The request went out."""
+        """Note that the request was sent."""
 
     def partitions_added(self, results: Mapping[TopicPartition, int], now: float) -> None:
-        """An AddPartitionsToTxn was answered: the code of each partition."""
+        """Accept the answer of AddPartitionsToTxn: a code for each partition."""
 
     def step_done(self, step: Step, response: Any, now: float) -> None:
-        """It is as asked for."""
+        """Accept that the step succeeded."""
 
     def step_in_doubt(self, step: Step, now: float) -> None:
-        """It failed, and may have been done all the same; it is asked again."""
+        """Note that the step failed, may have been executed, and is sent again."""
 
     def step_refused(self, step: Step, action: Action, code: int, what: str, now: float) -> None:
-        """It is not asked again."""
+        """Handle a refusal that is final for the step."""
 
     def step_unsupported(self, error: UnsupportedVersionError, now: float) -> None:
-        """The broker does not know such a request."""
+        """Handle a broker that does not support the request."""
 
 
 @final
 class StepRequests:
-    """Asks them.
+    """Sends the steps.
 
     Args:
-        connections: Ways to the coordinators.
-        metadata: Knows brokers that may be asked where they are.
-        retry: Backs off.
-        random: Jitter.
-        max_block: Seconds for which offsets of a partition that is not there are asked for.
-        bounded_log: Counts what repeats.
+        connections: The producer's connections.
+        metadata: The brokers that can name a coordinator.
+        retry: The back-off between attempts.
+        random: Returns the jitter.
+        max_block: Seconds for which offsets of a missing partition are retried.
+        bounded_log: Limits repeated log lines.
 
     Attributes:
-        listener: Hears of the answers: the transaction manager, which sets it.
-        awaits_connection: Whether the latest step could not be sent for want of a connection.
-        retry_at: When the next may be asked; in the past: at once.
+        listener: Receives the outcomes; the transaction manager sets itself.
+        awaits_connection: Whether the latest step waits for a connection.
+        retry_at: When the next step may be sent; in the past: at once.
     """
 
     listener: StepListener
@@ -112,21 +112,21 @@ class StepRequests:
         self.awaits_connection: bool = False
 
     def may_ask(self, now: float) -> bool:
-        """Whether nothing is on its way, and the back-off is over."""
+        """Return whether nothing is in flight, and the back-off is over."""
         return self._asked is None and now >= self.retry_at
 
     def renew(self) -> None:
-        """Something else is asked for from now on: its back-offs begin anew."""
+        """Reset the back-off for a new purpose."""
         self._failures = 0
         self.retry_at = -inf
 
     def transaction_ended(self) -> None:
-        """Likewise, and the next transaction may be of other groups."""
+        """Reset the back-off, and forget groups: the next transaction may have others."""
         self.renew()
         self._coordinators.forget_groups()
 
     def ask(self, step: Step, now: float) -> None:
-        """Send this step, or what has to come before it."""
+        """Send this step, or the step that must precede it."""
         if isinstance(step, FindCoordinatorStep):
             connection = self._connections.least_loaded(self._metadata.brokers, now)
         elif not self._coordinators.knows(step.coordinator):
@@ -140,7 +140,7 @@ class StepRequests:
         if connection is None:
             self.awaits_connection = True
             return
-        assert connection.api_versions is not None  # it takes a request now
+        assert connection.api_versions is not None  # it can send now
         try:
             if connection.api_versions.version(step.api) < step.min_version:
                 self.listener.step_refused(
@@ -162,7 +162,7 @@ class StepRequests:
         self._failures += 1
 
     def answered(self, step: Step, response: Any, now: float) -> None:
-        """A step was answered."""
+        """Accept the answer to a step."""
         self._asked = None
         action, code, what = step.judge(response)
         if isinstance(step, AddPartitionsStep):
@@ -195,9 +195,9 @@ class StepRequests:
             self.listener.step_refused(step, Action.ABORTABLE, code, what, now)
 
     def _is_hopeless(self, step: Step, code: int, now: float) -> bool:
-        """Offsets of a partition that is not there are asked for as long as their call waits.
+        """Return whether to give up offsets of a missing partition, which are retried while their call waits.
 
-        They are given up where the next answer might come after that: the call would end without the cause.
+        They are given up if the next answer might arrive after that: the call would end without the cause.
         """
         if not isinstance(step, TxnOffsetCommitStep) or code != codes.UNKNOWN_TOPIC_OR_PARTITION:
             return False
@@ -205,19 +205,19 @@ class StepRequests:
         return self.retry_at + wait >= step.offsets.asked_at + self._max_block
 
     def lost(self, step: Step, loss: Lost, now: float) -> None:
-        """The connection that carried a step is gone."""
+        """Accept that the connection of a step was lost."""
         self._asked = None
         self.listener.step_in_doubt(step, now)
         if not isinstance(step, FindCoordinatorStep):
             self._coordinators.lost(step.coordinator)
         name = step.api.name
-        self._bounded_log.warning(("txn lost", name), now, "%s is asked again: %s", name, loss.reason)
+        self._bounded_log.warning(("txn lost", name), now, "%s is sent again: %s", name, loss.reason)
         self._back_off(self._retry, now)
 
 
 @final
 class _Asked:
-    """A step on its way: hears of its end."""
+    """The asker of a step in flight."""
 
     __slots__ = ("_requests", "_step")
 

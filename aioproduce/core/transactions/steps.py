@@ -1,7 +1,7 @@
-"""The requests of a transaction: what each says, to whom, and what is to be looked at in its answer.
+"""The requests of a transaction: content, recipient, and the interpretation of the answer.
 
-Made by the transaction manager, one at a time. A step knows its request and its answer; what an answer means for
-the transaction is the manager's (`answers` has the table).
+The transaction manager makes them, one at a time. A step knows its request and its answer. The manager decides what
+an answer means for the transaction (`answers` has the table).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ LAST_OF_VERSION_1: Final[dict[ApiKey, int]] = {
     ApiKey.TXN_OFFSET_COMMIT: 4,
     ApiKey.END_TXN: 4,
 }
-"""Later versions of these requests mean transaction.version 2, whatever the cluster's feature is."""
+"""Later versions of these requests mean transaction.version 2, regardless of the cluster's feature."""
 
 _FIRST_OF_MEMBERS: Final = 3
-"""The version of TxnOffsetCommit from which on it says which member asks (KIP-447, Kafka 2.5)."""
+"""The first version of TxnOffsetCommit that names the calling member (KIP-447, Kafka 2.5)."""
 
 _GRAVITY: Final = (
     Action.FATAL,
@@ -54,12 +54,12 @@ _GRAVITY: Final = (
 
 
 class Who:
-    """Whose requests they are: the names that every one of them carries.
+    """The sender of requests: the names that each of them contains.
 
     Attributes:
         client_id: Kafka's `client.id`.
         transactional_id: Kafka's `transactional.id`.
-        timeout: Seconds that a transaction may be open.
+        timeout: Seconds for which a transaction may be open.
         producer: The producer id and epoch.
     """
 
@@ -75,7 +75,7 @@ class Who:
 
     @property
     def coordinator(self) -> CoordinatorKey:
-        """Of the transactional id."""
+        """The key of the transactional id's coordinator."""
         return CoordinatorKey(TRANSACTION, self.transactional_id)
 
 
@@ -83,11 +83,11 @@ class Step:
     """One request.
 
     Attributes:
-        api: Which.
-        version: Of the transaction that it belongs to.
-        coordinator: Whom it is sent to, or, by a FindCoordinator, the transaction's.
-        may_register: Whether the coordinator knows of the transaction once it was sent.
-        is_optional: Whether a broker that does not know the request is no reason to give up.
+        api: Its API.
+        version: The version of its transaction.
+        coordinator: Its recipient; for a FindCoordinator, the transaction's coordinator.
+        may_register: Whether the coordinator may know of the transaction once this is sent.
+        is_optional: Whether a broker may lack support for it.
     """
 
     __slots__ = ("coordinator", "version", "who")
@@ -103,26 +103,26 @@ class Step:
 
     @property
     def max_version(self) -> int | None:
-        """The last version of the request that may be used."""
+        """The highest version of the request that may be used."""
         return LAST_OF_VERSION_1.get(self.api) if self.version == 1 else None
 
     @property
     def min_version(self) -> int:
-        """The first version of the request that says what is to be said."""
+        """The lowest version of the request that has all needed fields."""
         return 0
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
-        """The request."""
+        """Return the encoded request."""
         raise NotImplementedError
 
     def judge(self, response: Any) -> tuple[Action, int, str]:
-        """What the answer calls for, by its gravest code: the action, the code, and what it is about."""
+        """Return the action for the answer's gravest code, the code, and its subject in words."""
         return action_for(self.api, response.error_code), response.error_code, ""
 
 
 def _gravest(api: ApiKey, results: Mapping[TopicPartition, int]) -> tuple[Action, int, str]:
     failed = {each: code for each, code in results.items() if action_for(api, code) is not Action.DONE}
-    # Some partitions were not attempted because of another one: the code of that one is the cause.
+    # Some partitions were not attempted because of another one, whose code is the cause.
     causes = {each: code for each, code in failed.items() if code != codes.OPERATION_NOT_ATTEMPTED} or failed
     if not causes:
         return Action.DONE, codes.NONE, ""
@@ -132,7 +132,7 @@ def _gravest(api: ApiKey, results: Mapping[TopicPartition, int]) -> tuple[Action
 
 @final
 class FindCoordinatorStep(Step):
-    """Which broker coordinates this?"""
+    """FindCoordinator: the broker that coordinates a key."""
 
     __slots__ = ("key",)
 
@@ -143,7 +143,7 @@ class FindCoordinatorStep(Step):
         self.key: CoordinatorKey = key
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
-        """The request."""
+        """Return the encoded request."""
         return [
             encode_find_coordinator(
                 version, correlation_id, self.who.client_id, self.key.name, key_type=self.key.kind
@@ -151,21 +151,21 @@ class FindCoordinatorStep(Step):
         ]
 
     def judge(self, response: Any) -> tuple[Action, int, str]:
-        """As `Step` has it."""
+        """Judge as `Step` does."""
         action, code, _ = super().judge(response)
         return action, code, self.key.text
 
 
 @final
 class InitProducerIdStep(Step):
-    """A producer id, or a new epoch of the one that there is (KIP-360)."""
+    """InitProducerId: a producer id, or a new epoch of the current one (KIP-360)."""
 
     __slots__ = ()
 
     api = ApiKey.INIT_PRODUCER_ID
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
-        """The request."""
+        """Return the encoded request."""
         who = self.who
         return [
             encode_init_producer_id(
@@ -180,14 +180,14 @@ class InitProducerIdStep(Step):
         ]
 
     def judge(self, response: Any) -> tuple[Action, int, str]:
-        """As `Step` has it."""
+        """Judge as `Step` does."""
         action, code, _ = super().judge(response)
         return action, code, self.coordinator.text
 
 
 @final
 class AddPartitionsStep(Step):
-    """With version 1: the partitions that records are for, before the first of them."""
+    """AddPartitionsToTxn, version 1 only: the records' partitions, before the first record."""
 
     __slots__ = ("partitions",)
 
@@ -199,7 +199,7 @@ class AddPartitionsStep(Step):
         self.partitions: Sequence[TopicPartition] = partitions
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
-        """The request."""
+        """Return the encoded request."""
         who = self.who
         return [
             encode_add_partitions_to_txn(
@@ -214,13 +214,13 @@ class AddPartitionsStep(Step):
         ]
 
     def judge(self, response: Any) -> tuple[Action, int, str]:
-        """As `Step` has it."""
+        """Judge as `Step` does."""
         return _gravest(self.api, response.partitions)
 
 
 @final
 class AddOffsetsStep(Step):
-    """With version 1: a group whose offsets are to come."""
+    """AddOffsetsToTxn, version 1 only: the group, before its offsets."""
 
     __slots__ = ("offsets",)
 
@@ -232,7 +232,7 @@ class AddOffsetsStep(Step):
         self.offsets: GroupOffsets = offsets
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
-        """The request."""
+        """Return the encoded request."""
         who = self.who
         return [
             encode_add_offsets_to_txn(
@@ -247,14 +247,14 @@ class AddOffsetsStep(Step):
         ]
 
     def judge(self, response: Any) -> tuple[Action, int, str]:
-        """As `Step` has it."""
+        """Judge as `Step` does."""
         action, code, _ = super().judge(response)
         return action, code, f"the group {self.offsets.group.group_id!r}"
 
 
 @final
 class TxnOffsetCommitStep(Step):
-    """A group's offsets, to its own coordinator."""
+    """TxnOffsetCommit: a group's offsets, to the group's coordinator."""
 
     __slots__ = ("offsets",)
 
@@ -267,13 +267,13 @@ class TxnOffsetCommitStep(Step):
 
     @property
     def min_version(self) -> int:
-        """As `Step` has it: by an earlier one a member that has lost its partitions would not be refused."""
+        """The lowest version: an earlier one does not detect a member that lost its partitions."""
         group = self.offsets.group
         is_member = group.generation_id >= 0 or group.member_id != "" or group.group_instance_id is not None
         return _FIRST_OF_MEMBERS if is_member else 0
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
-        """The request."""
+        """Return the encoded request."""
         who = self.who
         return [
             encode_txn_offset_commit(
@@ -289,21 +289,21 @@ class TxnOffsetCommitStep(Step):
         ]
 
     def judge(self, response: Any) -> tuple[Action, int, str]:
-        """As `Step` has it."""
+        """Judge as `Step` does."""
         offsets = self.offsets.offsets
         for topic_partition, code in response.partitions.items():
             if code == codes.NONE:
                 offsets.pop(topic_partition, None)
         action, code, what = _gravest(self.api, response.partitions)
         if action is Action.DONE and offsets:
-            # Left out of the answer: asked for again.
+            # The answer left some out: send them again.
             return Action.RETRY, codes.UNKNOWN_SERVER_ERROR, str(next(iter(offsets)))
         return action, code, f"{self.coordinator.text} for {what}"
 
 
 @final
 class EndTxnStep(Step):
-    """The verdict."""
+    """EndTxn: commit or abort."""
 
     __slots__ = ("committed",)
 
@@ -314,7 +314,7 @@ class EndTxnStep(Step):
         self.committed: bool = committed
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
-        """The request."""
+        """Return the encoded request."""
         who = self.who
         return [
             encode_end_txn(
@@ -330,14 +330,14 @@ class EndTxnStep(Step):
 
 
 class _DescribeStep(Step):
-    """What the coordinator knows of the transactional id."""
+    """DescribeTransactions: the coordinator's state of the transactional id."""
 
     __slots__ = ()
 
     api = ApiKey.DESCRIBE_TRANSACTIONS
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
-        """The request."""
+        """Return the encoded request."""
         return [
             encode_describe_transactions(
                 version, correlation_id, self.who.client_id, [self.who.transactional_id]
@@ -347,20 +347,20 @@ class _DescribeStep(Step):
 
 @final
 class DescribeTransactionStep(_DescribeStep):
-    """With version 1: what the coordinator knows of a transaction that it calls fenced."""
+    """DescribeTransactions, version 1 only: the state of a transaction that the coordinator calls fenced."""
 
     __slots__ = ()
 
     is_optional = True
 
     def judge(self, response: Any) -> tuple[Action, int, str]:
-        """As `Step` has it."""
+        """Judge as `Step` does."""
         found = response.transactions.get(self.who.transactional_id)
         code = codes.NONE if found is None else found.error_code
         return action_for(self.api, code), code, ""
 
     def is_still_ours(self, response: Any) -> bool:
-        """Whether nobody has taken over; a broker that cannot be asked (`None`) has called the producer fenced."""
+        """Return whether nobody has taken over; if the broker cannot be asked (`None`), the fence counts."""
         if response is None:
             return False
         return is_still_ours(self.who.producer, response.transactions.get(self.who.transactional_id))
@@ -368,12 +368,12 @@ class DescribeTransactionStep(_DescribeStep):
 
 @final
 class OutcomeStep(_DescribeStep):
-    """What became of a prepared transaction? Nothing is changed."""
+    """DescribeTransactions: the outcome of a prepared transaction; changes nothing."""
 
     __slots__ = ()
 
     def judge(self, response: Any) -> tuple[Action, int, str]:
-        """As `Step` has it; an id that is denied ends the call, as nothing is told of it."""
+        """Judge as `Step` does; a denied id ends the call, since the broker reports nothing about it."""
         found = response.transactions.get(self.who.transactional_id)
         code = codes.UNKNOWN_SERVER_ERROR if found is None else found.error_code
         if code == codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
@@ -381,25 +381,25 @@ class OutcomeStep(_DescribeStep):
         return action_for(self.api, code), code, self.coordinator.text
 
     def outcome(self, response: Any) -> TransactionOutcome | None:
-        """What became of it; `None` while it is open."""
+        """Return the outcome; `None` while the transaction is open."""
         found = response.transactions.get(self.who.transactional_id)
         return outcome_of(self.who.producer, self.version, found)
 
 
 @final
 class MarkersStep(_DescribeStep):
-    """Are the markers of the transaction before written? Nothing depends on it but a pause."""
+    """DescribeTransactions: whether the last transaction's markers are written; only the pause uses it."""
 
     __slots__ = ()
 
     is_optional = True
 
     def judge(self, response: Any) -> tuple[Action, int, str]:  # noqa: ARG002
-        """Whatever is answered, it is not asked again for that."""
+        """Return `DONE` for any answer: this is not retried as a failure."""
         return Action.DONE, codes.NONE, ""
 
     def are_written(self, response: Any) -> bool | None:
-        """Whether they are; `None` where it is not told."""
+        """Return whether they are written; `None` if the broker does not report it."""
         found = None if response is None else response.transactions.get(self.who.transactional_id)
         if found is None or found.error_code != codes.NONE:
             return None

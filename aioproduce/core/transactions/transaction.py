@@ -1,7 +1,7 @@
-"""One transaction, from begin to end: what is in it, and what is known of its fate.
+"""One transaction from beginning to end: its content, and the knowledge of its outcome.
 
-Owned by the transaction manager. Nothing of it outlives it: offsets, partitions and doubts of one transaction are
-never those of the next (in Java offsets whose commit failed go out with the next transaction's).
+Owned by the transaction manager. Nothing carries over: offsets, partitions and doubts of one transaction never
+reach the next. (Java sends offsets whose commit failed with the next transaction.)
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Offsets: TypeAlias = "Mapping[TopicPartition, OffsetAndMetadata]"
 
 
 Outcomes = Counter[TransactionOutcome]
-"""How many transactions had which."""
+"""The number of transactions by outcome."""
 
 OnEnded: TypeAlias = "Callable[[TransactionOutcome | None, BaseException | None], object]"
-"""Told what became of a transaction, and what went wrong."""
+"""Called with the outcome of a transaction, and the error if there was one."""
 
 
 @final
@@ -46,10 +46,10 @@ class GroupOffsets:
     """Offsets of one group, to be committed with the transaction; one call of `send_offsets()`.
 
     Attributes:
-        group: The group, and who in it asks.
-        offsets: By partition; those that the coordinator has taken are taken out.
-        operation: Of the call.
-        asked_at: When that was called.
+        group: The group and its calling member.
+        offsets: By partition, without those that the coordinator has accepted.
+        operation: The operation of the call.
+        asked_at: When the call was made.
     """
 
     __slots__ = ("asked_at", "group", "offsets", "operation")
@@ -63,28 +63,28 @@ class GroupOffsets:
 
 @final
 class Transaction:
-    """What is in one.
+    """The content and state of a transaction.
 
     Attributes:
-        version: 1, or 2 (KIP-890 part 2), in which it was begun and is ended.
-        first_sent_at: When the coordinator may first have heard of it; infinity before.
+        version: 1, or 2 (KIP-890 part 2), for its beginning and its end.
+        first_sent_at: When the coordinator may first have learned of it; infinity before.
         deadline: When the coordinator is about to abort it, by this producer's clock.
         wanted: Partitions that records wait for (version 1).
         partitions: Those that the coordinator knows of (version 1).
-        offsets: What is not committed yet, in the order of the calls.
+        offsets: The offsets not committed yet, in the order of the calls.
         groups: Groups that the coordinator knows of (version 1).
-        has_doubt: Whether the outcome of any of its requests is unknown: one may arrive late.
+        has_doubt: Whether the outcome of one of its requests is unknown: it may arrive late.
         is_unconfirmed: Whether an EndTxn was sent and its outcome is unknown.
-        is_prepared: Whether somebody else may end it, too: its PreparedTransaction was given out.
+        is_prepared: Whether somebody else may end it too: its PreparedTransaction was returned.
         is_resumed: Whether another process prepared it.
-        was_fenced: Whether a broker called its epoch an old one: for a time-out, or for another producer.
-        is_probed: Whether an abort is asked for to hear what became of a commit.
+        was_fenced: Whether a broker called its epoch old, after a time-out or for another producer.
+        is_probed: Whether an abort is sent to find out the outcome of a commit.
         error: Why it can only be aborted.
-        outcome: What became of it; `None` until that is known.
-        commits_at: When it commits by itself; infinity: never. One that does aborts by itself, too.
-        whole: Ends when it has its outcome, where it does so by itself.
-        on_ended: Told once of the outcome (`None` where nobody knows it yet) and of what went wrong; or `None`.
-        outcomes: Counts the producer's transactions by outcome; this one is counted once.
+        outcome: Its outcome; `None` until that is known.
+        commits_at: When it commits by itself; infinity: never. Such a transaction also aborts by itself.
+        whole: Ends with the outcome, if the transaction commits by itself; else `None`.
+        on_ended: Called once with the outcome (`None` if it is not known yet) and the error; or `None`.
+        outcomes: Counts the producer's transactions by outcome; this one counts once.
     """
 
     __slots__ = (
@@ -149,7 +149,7 @@ class Transaction:
 
     @classmethod
     def resumed(cls, version: int, now: float, outcomes: Outcomes) -> Transaction:
-        """One that another process prepared."""
+        """Return a transaction that another process prepared."""
         transaction = cls(version, inf, outcomes)
         transaction.is_prepared = transaction.is_resumed = True
         transaction.sent(now)
@@ -157,25 +157,25 @@ class Transaction:
 
     @property
     def is_known_to_the_coordinator(self) -> bool:
-        """Whether anything was sent that may have registered it: it must be ended there."""
+        """Whether a request may have registered it: then it must be ended at the coordinator."""
         return self.first_sent_at < inf
 
     def sent(self, now: float) -> None:
-        """The coordinator knows of it now, or may know of it."""
+        """Note that the coordinator may know of it from now on."""
         if now < self.first_sent_at:
             self.first_sent_at, self.deadline = now, now + self._timeout
 
     def open_for(self, now: float) -> float:
-        """Seconds for which the coordinator may have known of it; 0 before that, and once it has its outcome."""
+        """Return the seconds since the coordinator may know of it; 0 before, and once it has its outcome."""
         return 0.0 if self.outcome is not None else max(now - self.first_sent_at, 0.0)
 
     def fenced(self, now: float) -> None:
-        """A broker called its epoch an old one."""
+        """Note that a broker called its epoch old."""
         self.was_fenced = True
         self.sent(now)
 
     def next_step(self, who: Who, *, is_aborting: bool) -> Step | None:
-        """What is asked for before its end: partitions, a group, a group's offsets."""
+        """Return the next request before its end (partitions, a group, a group's offsets), or `None`."""
         if self.wanted and not is_aborting:
             return AddPartitionsStep(who, self.version, list(self.wanted))
         for offsets in self.offsets:
@@ -185,7 +185,7 @@ class Transaction:
         return None
 
     def added(self, results: Mapping[TopicPartition, int], now: float) -> list[TopicPartition]:
-        """The coordinator answered for partitions, each with a code; gives those that may be sent to now."""
+        """Accept the coordinator's code for each partition; return those that may be sent to now."""
         added = [partition for partition, code in results.items() if code == codes.NONE]
         for topic_partition in added:
             self.wanted.pop(topic_partition, None)
@@ -194,7 +194,7 @@ class Transaction:
         return added
 
     def step_done(self, step: Step, now: float) -> None:
-        """A part of it is taken."""
+        """Accept that a step succeeded."""
         if isinstance(step, AddOffsetsStep):
             self.groups.add(step.offsets.group.group_id)
             self.sent(now)
@@ -203,7 +203,7 @@ class Transaction:
             step.offsets.operation.end()
 
     def step_in_doubt(self, step: Step, now: float) -> None:
-        """A part of it, or its end, may have been done."""
+        """Note that the coordinator may have executed a step."""
         if step.may_register or isinstance(step, EndTxnStep):
             self.has_doubt = True
             self.sent(now)
@@ -211,7 +211,7 @@ class Transaction:
             self.is_unconfirmed = True
 
     def verdict(self, *, is_commit: bool) -> Verdict:
-        """What its EndTxn asks for."""
+        """Return the verdict of its EndTxn."""
         if is_commit:
             return "commit"
         if self.is_probed:
@@ -219,58 +219,58 @@ class Transaction:
         return "abort prepared" if self.is_prepared else "abort"
 
     def wants_new_epoch(self, version: int, *, has_one: bool) -> bool:
-        """Whether the next one needs an epoch that neither late requests of this one nor anybody else has.
+        """Return whether the next transaction needs an epoch that neither late requests nor anybody else has.
 
         Args:
-            version: The next one's.
-            has_one: Whether the end of this one brought an epoch. To a producer that was called fenced, an abort
-                may bring the epoch of whoever fenced it, if that one ended a transaction with version 1.
+            version: The version of the next transaction.
+            has_one: Whether the end of this one brought an epoch. If a broker called this producer fenced, an
+                abort may bring the epoch of the producer that fenced it and ended a transaction with version 1.
         """
         if self.is_resumed:
             return False
         if self.is_prepared and version == 1:
-            # Whoever has its PreparedTransaction would end the next one, or take that one's end for this one's.
+            # Another holder of its PreparedTransaction could end the next one, or confuse the ends of the two.
             return True
         return self.was_fenced or (not has_one and (self.has_doubt or version != self.version))
 
     @property
     def outcome_when_fenced(self) -> TransactionOutcome:
-        """Whoever takes over aborts what is open, unless a commit came first, ours or a PreparedTransaction's."""
+        """The outcome after a fence: aborted by the new producer, unknown if a commit may have come first."""
         is_decided_before = self.is_unconfirmed or self.is_prepared
         return TransactionOutcome.UNKNOWN if is_decided_before else TransactionOutcome.ABORTED
 
     def drop(self, error: TransactionError) -> None:
-        """Ask for nothing more: whoever waits for offsets hears why."""
+        """Drop all pending requests; the waiters for offsets get the error."""
         for offsets in self.offsets:
             offsets.operation.end(error)
         self.offsets.clear()
         self.wanted.clear()
 
     def fail(self, error: TransactionError) -> None:
-        """It can only be aborted."""
+        """Note the error after which it can only be aborted."""
         self.error = error
         if error.code == codes.UNKNOWN_PRODUCER_ID:
-            self.has_doubt = True  # with the same id and epoch the next one would fail alike
+            self.has_doubt = True  # with the same id and epoch the next one would fail in the same way
         self.drop(error)
 
     def given_up(self, error: TransactionError) -> None:
-        """Nothing more is done for it; the error has what is known of its outcome."""
+        """Give it up; the error holds what is known of its outcome."""
         self.drop(error)
         self.ended(error, error.outcome)
 
     def ended(self, error: TransactionError | None, outcome: TransactionOutcome | None) -> None:
-        """It has its outcome, or nobody asks for it any more: what was known by then stays."""
+        """Note the outcome, or that nobody asks for it any more; a known outcome stays."""
         if self.outcome is None and outcome is not None:
             self.outcome = outcome
             self.outcomes[outcome] += 1
         if self._audit is not None:
             self._audit.transaction_ended(outcome)
-            self._audit = None  # it may be told twice, and the audit by then be that of the next one
+            self._audit = None  # a second call may come when the audit belongs to the next one
         self._tell_ended(error or self.error)
         if self.whole is not None:
             if (
                 outcome is TransactionOutcome.ABORTED
-            ):  # also by a close: nobody asked those who wait for the whole
+            ):  # also by a close: those who wait for the whole did not ask for the abort
                 error = error or self.error or refusals.aborted_meanwhile()
             self.whole.end(error or self.error, outcome)
 
@@ -280,7 +280,7 @@ class Transaction:
             on_ended(self.outcome, error)
 
     def wake(self) -> None:
-        """The sender died: whoever waits for offsets, or for the whole, is to look for themselves."""
+        """Wake all waiters after the sender's death."""
         self._tell_ended(self.error)
         for offsets in self.offsets:
             offsets.operation.wake()
@@ -288,7 +288,7 @@ class Transaction:
             self.whole.wake()
 
     def admits(self, topic_partition: TopicPartition) -> bool:
-        """Whether a batch of this partition may be sent; with version 1 the coordinator is to know of it first."""
+        """Return whether a batch of this partition may be sent; with version 1 it must be registered first."""
         if self.version > 1 or topic_partition in self.partitions:
             return True
         self.wanted[topic_partition] = None

@@ -1,24 +1,23 @@
-"""The transactions of one producer: begun and ended by its calls, carried out by requests, one at a time.
+"""The transactions of one producer: its calls begin and end them, and requests execute them one at a time.
 
-An exchange of the Sender's, in the place where an idempotent producer has ProducerIdRequests: it gets the producer
-id too. Kafka's TransactionManager has the same part; `transaction_states`, `answers` and `endings` are its tables.
+It is an exchange of the Sender, in place of an idempotent producer's ProducerIdRequests: it also gets the producer
+id. Kafka's TransactionManager has the same role; `transaction_states`, `answers` and `endings` are its tables.
 
-    calls:  init, begin, send_offsets, prepare, commit, abort: each gives an Operation, or raises and changes
-        nothing
-    facts:  what became of its own requests, from `step_requests`; what became of records, from
-            `records_in_transaction`
+    calls:  init, begin, send_offsets, prepare, commit, abort: each returns an Operation, or raises and changes
+            nothing
+    facts:  the outcomes of its own requests, from `step_requests`, and of records, from `records_in_transaction`
 
 Invariants:
 
-1. A commit is never reported as the opposite of what happened. Whatever is not confirmed is asked again with the
-   same verdict and the same epoch, until it is answered; nothing else is asked for meanwhile.
-2. EndTxn goes out when every record of the transaction has its outcome and its offsets are taken, or it is an
-   abort.
-3. Nothing of a transaction is sent after its EndTxn: what was not sent by then has failed. What may still be on the
-   way (an answer was lost) meets a later epoch: with version 2 each end brings one, with version 1 one is asked for
-   before the next transaction wherever anything is in doubt.
-4. A failed record, or anything else that went wrong with a part, makes the commit impossible.
-5. A transaction is ended in the version that it began with, whatever the cluster's feature is by then.
+1. A commit is never reported as the opposite of what happened. An unconfirmed end is requested again with the same
+   verdict and the same epoch until it is answered. Until then nothing else is requested.
+2. EndTxn is sent when every record of the transaction has its outcome and, for a commit, the coordinator has
+   accepted its offsets.
+3. Nothing of a transaction is sent after its EndTxn: a record not sent by then has failed. A request that may still
+   arrive (its answer was lost) meets a later epoch. With version 2 each end brings one; with version 1 one is
+   requested before the next transaction if anything is in doubt.
+4. A failed record, or a failure of any other part, makes the commit impossible.
+5. A transaction is ended in the version that it began with, even if the cluster's feature changes.
 """
 
 from __future__ import annotations
@@ -70,16 +69,16 @@ _State = TransactionState
 
 @final
 class TransactionManager(Exchange):
-    """Begins and ends transactions; `timer_at` tells when to ask again, or when one has been open for too long.
+    """Begins and ends transactions. `timer_at`: the next retry, or the deadline of the open transaction.
 
     Attributes:
-        state: Where it is.
-        transaction: The one that is open, or being ended.
-        error: Why nothing more can be done; `None` while something can.
-        has_news: Set by each call; cleared by the step that looks at it.
+        state: Its state.
+        transaction: The transaction that is open or being ended, or `None`.
+        error: The fatal error, or `None`.
+        has_news: Set by each call; cleared by the next step.
         on_change: Called after each change of the state, or `None`.
-        outcomes: How many transactions had which outcome.
-        pause: Before the next transaction's first request.
+        outcomes: The number of transactions by outcome.
+        pause: The pause before the next transaction's first request.
         producer: The producer id and epoch.
         records: The open transaction as its records see it.
     """
@@ -135,9 +134,9 @@ class TransactionManager(Exchange):
     # -- calls ---
 
     def init(self) -> Operation:
-        """Get a producer id, which ends what an earlier producer of the same transactional id left open.
+        """Get a producer id. That ends a transaction that an earlier producer of the same id left open.
 
-        While a new epoch is on its way after a transaction, it gives the operation that brings it.
+        While a new epoch is awaited after a transaction, this returns the operation that brings it.
         """
         if (operation := self._operation.of("init")) is not None:
             return operation
@@ -148,7 +147,7 @@ class TransactionManager(Exchange):
         return self._operation.start("init")
 
     def resume(self, producer: ProducerIdAndEpoch, version: int, now: float) -> None:
-        """Take over a prepared transaction, to end it: nothing else may be asked for."""
+        """Take over a prepared transaction, only to end it."""
         self._check({_State.UNINITIALIZED}, "resume")
         self._move("resume")
         self.producer = producer
@@ -157,13 +156,13 @@ class TransactionManager(Exchange):
         self.transaction = Transaction.resumed(version, now, self.outcomes)
 
     def ask_outcome(self) -> Operation:
-        """Hear what became of the transaction that was taken over; nothing is changed."""
+        """Ask for the outcome of the transaction that was taken over; this changes nothing."""
         self._check({_State.PREPARED}, "outcome")
         self.has_news = True
         return self._operation.start("outcome")
 
     def begin(self, commits_at: float = inf) -> Transaction:
-        """Open a transaction; one that commits by itself at some instant is also aborted by itself."""
+        """Open a transaction. One with a `commits_at` also aborts by itself."""
         self._check({_State.READY}, "begin")
         self._move("begin")
         version, timeout = self._features.transactions, self._config.transaction_timeout
@@ -184,7 +183,7 @@ class TransactionManager(Exchange):
         return operation
 
     def prepare(self, now: float) -> Operation:
-        """Bring all of the transaction into the log, and leave its end to whoever has its identity."""
+        """Write all of the transaction to the log, and leave its end to a holder of its identity."""
         if (operation := self._operation.of("prepare")) is not None:
             return operation
         self._check({_State.IN_TRANSACTION}, "prepare")
@@ -206,7 +205,7 @@ class TransactionManager(Exchange):
         return operation
 
     def abort(self, now: float) -> Operation:
-        """Let nobody who reads committed records see any of the transaction."""
+        """Hide all of the transaction from readers of committed records."""
         if (operation := self._operation.of("abort")) is not None:
             return operation
         self._check(OPEN, "abort")
@@ -226,18 +225,18 @@ class TransactionManager(Exchange):
 
     @property
     def pending(self) -> Operation | None:
-        """What the next transaction has to wait for: an end without an answer, or a new epoch."""
+        """The operation that delays the next transaction (an unconfirmed end or a new epoch), or `None`."""
         is_pending = self.state in ENDING or self.state is _State.INITIALIZING
         return self._operation.operation if is_pending else None
 
     @property
     def wants_init(self) -> bool:
-        """Whether there is no producer id, and `init()` would get one."""
+        """Whether there is no producer id and `init()` would get one."""
         return self.error is None and self.state is _State.UNINITIALIZED
 
     @property
     def can_abort(self) -> bool:
-        """Whether an abort may be asked for."""
+        """Whether `abort()` may be called."""
         return self.error is None and self.state in OPEN
 
     @property
@@ -246,7 +245,7 @@ class TransactionManager(Exchange):
         return self.state is _State.IN_TRANSACTION
 
     def refusal(self, call: str = "send") -> BaseException:
-        """Why a call does not fit here."""
+        """Return the error of a call that the state does not allow."""
         if self.error is not None:
             return refusals.again(self.error)
         return refusals.wrong_state(call, self.state, self.transaction)
@@ -260,7 +259,7 @@ class TransactionManager(Exchange):
     # -- steps ---
 
     def advance(self, now: float) -> None:
-        """Ask for what is due, one thing at a time."""
+        """Send the request that is due, one at a time."""
         self._requests.awaits_connection = self.has_news = False
         for topic_partition in self._sequences.settle_sequences():
             self._accumulator.unblock(topic_partition, now)
@@ -275,7 +274,7 @@ class TransactionManager(Exchange):
         self.timer_at = self._next_time(now)
 
     def _next_step(self, now: float) -> steps.Step | None:
-        """What is due first: an id, partitions, offsets, the end."""
+        """Return the step that is due first (an id, partitions, offsets, the end), or `None`."""
         if self.state is _State.INITIALIZING:
             return steps.InitProducerIdStep(self._who, self._features.transactions)
         transaction = self.transaction
@@ -308,12 +307,12 @@ class TransactionManager(Exchange):
     # -- answers ---
 
     def step_sent(self, step: steps.Step, now: float) -> None:
-        """As `StepListener` has it."""
+        """Implement `StepListener`."""
         if step.may_register and step.version == 2 and self.transaction is not None:
             self.transaction.sent(now)
 
     def step_refused(self, step: steps.Step, action: Action, code: int, what: str, now: float) -> None:
-        """As `StepListener` has it."""
+        """Implement `StepListener`."""
         transaction = self.transaction
         if action is Action.ABORTABLE:
             self._refused(step, code, what, now)
@@ -326,22 +325,22 @@ class TransactionManager(Exchange):
         elif isinstance(step, steps.EndTxnStep):
             self._end_refused(transaction, step, code, now)
         else:
-            # A time-out of the coordinator's, or another producer: the abort tells them apart. So it is asked for,
-            # whether or not the coordinator has taken anything of this transaction.
+            # The coordinator's time-out, or another producer: the abort tells them apart. So the abort is sent even
+            # if the coordinator has accepted nothing of this transaction.
             transaction.fenced(now)
             self.fail(refusals.fenced_or_timed_out(code), now)
 
     def step_unsupported(self, error: UnsupportedVersionError, now: float) -> None:
-        """As `StepListener` has it."""
+        """Implement `StepListener`."""
         self.die(refusals.unsupported(error), now)
 
     def step_in_doubt(self, step: steps.Step, now: float) -> None:
-        """As `StepListener` has it."""
+        """Implement `StepListener`."""
         if self.transaction is not None:
             self.transaction.step_in_doubt(step, now)
 
     def step_done(self, step: steps.Step, response: Any, now: float) -> None:
-        """As `StepListener` has it."""
+        """Implement `StepListener`."""
         if isinstance(step, steps.InitProducerIdStep):
             self._id_given(ProducerIdAndEpoch(response.producer_id, response.producer_epoch), now)
         elif isinstance(step, steps.DescribeTransactionStep):
@@ -357,7 +356,7 @@ class TransactionManager(Exchange):
             self.transaction.step_done(step, now)
 
     def partitions_added(self, results: Mapping[TopicPartition, int], now: float) -> None:
-        """As `StepListener` has it."""
+        """Implement `StepListener`."""
         if self.transaction is not None:
             for topic_partition in self.transaction.added(results, now):
                 self._accumulator.unblock(topic_partition, now)
@@ -377,14 +376,14 @@ class TransactionManager(Exchange):
         given = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
         producer = given if given.producer_id >= 0 else None
         if transaction.is_probed:
-            # An abort at the epoch of a commit that was refused: the coordinator's time-out was there before it.
+            # An abort at the epoch of a refused commit succeeded: the coordinator's time-out preceded the commit.
             error = refusals.timed_out(self._config.transaction_timeout)
             self._ended(TransactionOutcome.ABORTED, producer, now, error)
         else:
             self._ended(VERDICTS[self.state], producer, now)
 
     def _end_refused(self, transaction: Transaction, step: steps.EndTxnStep, code: int, now: float) -> None:
-        """INVALID_TXN_STATE, or fenced: by whom, and what became of the transaction?"""
+        """Find out who ended the transaction after INVALID_TXN_STATE or a fence, and its outcome."""
         verdict = transaction.verdict(is_commit=step.committed)
         ending = REFUSED_ENDS[transaction.version, verdict, code == codes.INVALID_TXN_STATE]
         if ending is Ending.PROBE:
@@ -399,17 +398,17 @@ class TransactionManager(Exchange):
             self._ended(outcome, None, now, error)
 
     def _described(self, is_still_ours: bool, now: float) -> None:
-        """With version 1 a time-out looks like a fence: the coordinator knows whose epoch it is now."""
+        """Handle the owner of the epoch: with version 1 a time-out looks like a fence."""
         if not is_still_ours:
             self.die(refusals.fenced(codes.PRODUCER_FENCED, self.transaction), now)
             return
         self.producer = NO_PRODUCER_ID
         transaction, self.transaction = self.transaction, None
         if transaction is None:
-            return  # a new epoch was asked for: the next step asks for an id as a new producer does
+            return  # a new epoch was requested: the next step requests an id as a new producer does
         error = refusals.timed_out_before_init(self._config.transaction_timeout, transaction)
         self._sequences.lose_id()
-        self._move("start anew")
+        self._move("start again")
         self._operation.end(error, error.outcome)
         transaction.ended(error, error.outcome)
 
@@ -420,13 +419,13 @@ class TransactionManager(Exchange):
         now: float,
         error: TransactionError | None = None,
     ) -> None:
-        """The transaction has its outcome.
+        """End the transaction with its outcome.
 
         Args:
-            outcome: Which.
-            producer: The next producer id and epoch, where the coordinator gave them (version 2).
+            outcome: Its outcome.
+            producer: The next producer id and epoch, if the coordinator returned them (version 2).
             now: The current instant.
-            error: What to tell with an outcome that was not asked for.
+            error: The error that goes with an outcome that was not requested.
         """
         transaction, self.transaction = self.transaction, None
         assert transaction is not None
@@ -461,16 +460,16 @@ class TransactionManager(Exchange):
         elif self.transaction.is_unconfirmed or (
             self.state is _State.ABORTING and step.api is ApiKey.END_TXN
         ):
-            # An earlier attempt may have been carried out: nothing else may be told of it, nor asked for.
+            # An earlier attempt may have been executed: no other outcome may be reported or requested.
             self.die(refusals.fatal(ApiKey.END_TXN, code, what), now)
         else:
             self.fail(refusals.refused(step.api, code, what), now)
 
     def fail(self, error: TransactionError, now: float) -> None:
-        """From now on the open transaction can only be aborted; the first error is the one that is told."""
+        """Make the open transaction abortable only. The first error is the one that callers get."""
         transaction = self.transaction
         if transaction is None or self.state not in MAY_FAIL:
-            return  # it has failed, or is being aborted: a part of it was asked for before that
+            return  # it failed earlier or is being aborted; this belongs to an earlier request
         self._move("failed")
         transaction.fail(error)
         self._operation.end(error)
@@ -479,11 +478,11 @@ class TransactionManager(Exchange):
             self.abort(now)
 
     def _fail_unsent(self, error: TransactionError | None, now: float) -> None:
-        """What was not sent is not sent any more, and what would be sent again neither."""
+        """Fail the records that were not sent, and those that would be sent again."""
         self._completion.fail_queued(lambda batch: refusals.aborted_record(batch, error), now)
 
     def die(self, error: TransactionError, now: float) -> None:
-        """Nothing more can be done with this producer."""
+        """Make the producer unusable."""
         self._move("fatal")
         self.error = error
         self._fail_unsent(error, now)
@@ -492,7 +491,7 @@ class TransactionManager(Exchange):
         self._operation.end(error, error.outcome)
 
     def _look_at_the_clock(self, now: float) -> None:
-        """One that is open for too long is aborted here, before the coordinator does it."""
+        """Fail a transaction that is open for too long, before the coordinator aborts it."""
         if self.is_open and self.transaction is not None and now >= self.transaction.deadline:
             self.fail(refusals.open_too_long(self._config.transaction_timeout), now)
 
@@ -509,22 +508,22 @@ class TransactionManager(Exchange):
         return at
 
     def handle_timer(self, now: float) -> None:
-        """Whatever is due is done in the step that follows."""
+        """Clear the timer; the following step sends what is due."""
         super().handle_timer(now)
         self._accumulator.readiness.has_news = True  # the pause may be over
 
     def begin_close(self, now: float) -> None:
-        """An open transaction is aborted; what is being ended has until `max.block.ms` to be confirmed."""
+        """Abort an open transaction that is not prepared; an end has `max.block.ms` to be confirmed."""
         self._closing_until = now + self._config.max_block
         if self.transaction is not None and self.state in OPEN and not self.transaction.is_prepared:
             self.abort(now)
 
     def finish(self, now: float) -> bool:
-        """Whether nothing is left to be ended."""
+        """Return whether no transaction is being ended, or the time for that has passed."""
         return self.state not in ENDING or now >= self._closing_until
 
     def closed(self) -> None:
-        """Nothing is asked any more: whoever waits hears what is known."""
+        """Report what is known to all waiters: no more requests are sent."""
         error = refusals.closed(self.state, self.transaction)
         if error.outcome is not None:
             _log.warning("%s: %s", self.transactional_id, error)
@@ -533,7 +532,7 @@ class TransactionManager(Exchange):
             self.transaction.given_up(error)
 
     def wake_all(self) -> None:
-        """The sender died: whoever waits looks for themselves."""
+        """Wake all waiters after the sender's death."""
         self._operation.wake()
         if self.transaction is not None:
             self.transaction.wake()

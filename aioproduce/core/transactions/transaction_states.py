@@ -1,7 +1,7 @@
-"""Where a transactional producer is, and what becomes of a transaction: the tables.
+"""The state tables of a transactional producer.
 
-Used by `transaction_manager`. Java's states (TransactionManager.State), with two ways more: from the coordinator's
-time-out back to work, and from a fence of transaction.version 1 back to the beginning.
+Used by `transaction_manager`. Java's states (TransactionManager.State), with two more transitions: from the
+coordinator's time-out back to work, and from a fence of transaction.version 1 back to the beginning.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 
 class TransactionState(Enum):
-    """Where a transactional producer is."""
+    """The state of a transactional producer."""
 
     UNINITIALIZED = auto()
-    """There is no producer id: none was asked for, or what was there is lost."""
+    """There is no producer id: none was requested, or it was lost."""
     INITIALIZING = auto()
-    """InitProducerId is on its way, for a producer id or for a new epoch."""
+    """InitProducerId is in flight, for a producer id or for a new epoch."""
     READY = auto()
     """No transaction is open."""
     IN_TRANSACTION = auto()
-    """One is open."""
+    """A transaction is open."""
     PREPARED = auto()
-    """All of it is in the log. Whoever has its `PreparedTransaction` ends it, here or elsewhere."""
+    """Its records are in the log. Any holder of its `PreparedTransaction` may end it, here or elsewhere."""
     COMMITTING = auto()
-    """It is being committed; only the same again may be asked for."""
+    """It is being committed; only `commit()` may be called again."""
     ABORTING = auto()
     """It is being aborted."""
     ABORTABLE_ERROR = auto()
-    """Something of it failed: it can only be aborted."""
+    """A part of it failed: it can only be aborted."""
     FATAL_ERROR = auto()
-    """This producer can do nothing more."""
+    """This producer cannot be used any more."""
 
 
 Event: TypeAlias = Literal[
@@ -52,7 +52,7 @@ Event: TypeAlias = Literal[
     "ended",
     "ended, new epoch wanted",
     "failed",
-    "start anew",
+    "start again",
     "fatal",
 ]
 
@@ -84,20 +84,20 @@ TRANSACTION_STATES: Final[StateTable[TransactionState, Event]] = StateTable(
             "commit": TransactionState.COMMITTING,
             "abort": TransactionState.ABORTING,
             "failed": TransactionState.ABORTABLE_ERROR,
-            "start anew": TransactionState.UNINITIALIZED,
+            "start again": TransactionState.UNINITIALIZED,
             "fatal": TransactionState.FATAL_ERROR,
         },
         TransactionState.COMMITTING: {
             "ended": TransactionState.READY,
             "ended, new epoch wanted": TransactionState.INITIALIZING,
             "failed": TransactionState.ABORTABLE_ERROR,
-            "start anew": TransactionState.UNINITIALIZED,
+            "start again": TransactionState.UNINITIALIZED,
             "fatal": TransactionState.FATAL_ERROR,
         },
         TransactionState.ABORTING: {
             "ended": TransactionState.READY,
             "ended, new epoch wanted": TransactionState.INITIALIZING,
-            "start anew": TransactionState.UNINITIALIZED,
+            "start again": TransactionState.UNINITIALIZED,
             "fatal": TransactionState.FATAL_ERROR,
         },
         TransactionState.ABORTABLE_ERROR: {
@@ -112,10 +112,10 @@ TRANSACTION_STATES: Final[StateTable[TransactionState, Event]] = StateTable(
 OPEN: Final = frozenset(
     {TransactionState.IN_TRANSACTION, TransactionState.PREPARED, TransactionState.ABORTABLE_ERROR}
 )
-"""A transaction is open, and nobody has asked for its end."""
+"""A transaction is open, and its end was not requested."""
 
 ENDING: Final = frozenset({TransactionState.COMMITTING, TransactionState.ABORTING})
-"""Its end was asked for."""
+"""Its end was requested."""
 
 MAY_FAIL: Final = frozenset(
     {TransactionState.IN_TRANSACTION, TransactionState.PREPARED, TransactionState.COMMITTING}
@@ -128,4 +128,4 @@ VERDICTS: Final[Mapping[TransactionState, TransactionOutcome]] = MappingProxyTyp
         TransactionState.ABORTING: TransactionOutcome.ABORTED,
     }
 )
-"""What a confirmed end means."""
+"""The outcome of a confirmed end."""
