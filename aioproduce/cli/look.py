@@ -1,7 +1,8 @@
 """The commands that show a producer at work: `aioproduce dashboard` (in the browser) and `top` (in the terminal).
 
-Called by `app`, which adds them to its commands. They show a demo, or a load on a real cluster; `top` also shows any
-dashboard by its address. A service shows its own producers by mounting the dashboard (docs/how-to/dashboard.md).
+Called by `app`, which adds them to its commands. They show a demo, or a load on a real cluster; `top` also shows
+any dashboard by its address. A service shows its own producers by mounting the dashboard
+(docs/how-to/dashboard.md).
 """
 
 from __future__ import annotations

@@ -253,11 +253,11 @@ class PerfRun(Run):
             sends.open()
             try:
                 for value in rest:
-                    # Not by a bound method: CPython has an instruction of its own for this call.
+                    # No bound method `deliveries.append`: CPython has a specialised instruction for this call.
                     deliveries.append(await send(topic, value))
                 return
             except MaxBlockTimeoutError as error:
-                # As in Kafka's tool: this one failed, and the next may not.
+                # As in Kafka's tool: this record failed, and the next one may succeed.
                 self.stopwatch.refused(error)
             finally:
                 sends.close()

@@ -1,7 +1,7 @@
 """`aioproduce perf`: from its options, those of Kafka's tool and some more, to a job.
 
-Called by `app`. It accepts the command lines of Kafka's `kafka-producer-perf-test`, with the same meaning. Options for
-transactions, which it does not support, are refused by name.
+Called by `app`. It accepts the command lines of Kafka's `kafka-producer-perf-test`, with the same meaning. It does
+not support transactions, and refuses their options by name.
 
 Invariants:
 
@@ -128,8 +128,9 @@ def perf(
 ) -> None:
     """Measure this producer on a cluster, with the options and the output of kafka-producer-perf-test.
 
-    Give exactly one of --record-size, --payload-file and --payload-monotonic, for what to send. A latency is from the
-    call of send() to the acknowledgement; only acknowledged records count. docs/how-to/perf.md explains the figures.
+    Choose the payload by exactly one of --record-size, --payload-file and --payload-monotonic. A latency is from
+    the call of send() to the acknowledgement; only acknowledged records count. docs/how-to/perf.md explains the
+    figures.
     """
     options = locals()  # the parameters only: no other local is set yet
     given = Given(**{name: options[name] for name in Given.__slots__})

@@ -1,4 +1,4 @@
-"""The options of `aioproduce perf`: names, values, help texts. Kafka's tool has all that are not marked "Ours".
+"""The options of `aioproduce perf`: names, values, help texts. Kafka's tool has all but the marked one.
 
 `perf_command` imports them as the types of its function's parameters, as typer requires.
 """
@@ -63,5 +63,7 @@ TransactionDuration = Annotated[
 ]
 Plot = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Ours: draw the run over time, .svg or .png (extra `plot`)."),
+    typer.Option(
+        metavar="FILE", help="Draw the run over time, as .svg or .png (extra `plot`). Not in Kafka's tool."
+    ),
 ]

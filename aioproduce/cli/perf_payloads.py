@@ -136,9 +136,10 @@ class Numbers:
 
 
 def read_payloads(file: str, delimiter: str) -> list[bytes]:
-    r"""Return the payloads of a file. The delimiter is a regular expression, as for Kafka's tool; `\n` is a line end.
+    r"""Return the payloads of a file.
 
-    There is no payload before a delimiter at the very start, nor after one at the very end.
+    The delimiter is a regular expression, as for Kafka's tool; `\n` is a line end. There is no payload before a
+    delimiter at the very start, nor after one at the very end.
 
     Raises:
         ConfigError: if the file cannot be read or holds no payload, or the delimiter is no regular expression.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PICTURE: Final = 0.2
 _STAGE_TEXTS: Final = {
-    "send_wait": "waiting for room in buffer.memory, of each send() that waited",
+    "send_wait": "waiting for room in buffer.memory, of each send() that did",
     "batching": "in a batch that was not full, within linger.ms",
     "await_send": "in a batch that was ready and not sent",
     "in_flight": "in the first request, until its answer",
@@ -112,7 +112,9 @@ def summary_table(values: dict[str, Any]) -> Table:
         if average is not None:
             table.add_row(stage.replace("_", " "), f"{average:,.2f} ms", f"average {_STAGE_TEXTS[stage]}")
     if values["options"]["throughput"] < 0 and latency is not None:
-        table.caption = "Without a limit, latency is mostly the wait in the producer's own queue: see docs/how-to/perf.md."
+        table.caption = (
+            "Without a limit, latency is mostly the wait in the producer's own queue: docs/how-to/perf.md."
+        )
         table.caption_justify = "left"
     return table
 

@@ -3,8 +3,8 @@
 Called by the run of `aioproduce perf` a few times a second. A slot has the latencies of the records acknowledged in
 it. From the producer's own histograms it has the time of batches in each stage of their life (KIP-91).
 
-Invariant: there are at most `MOST_SLOTS` slots, however long a run lasts. When that number is reached, each two slots
-are merged, and later slots are twice as long.
+Invariant: there are at most `MOST_SLOTS` slots, however long a run lasts. When that number is reached, each two
+slots are merged, and later slots are twice as long.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ STAGES: Final[Mapping[str, str]] = {
     "in_flight": "in-flight-time",
     "retry": "retry-time",
 }
-"""Stage -> the producer's histogram, in milliseconds. `send_wait` counts send() calls that waited, the others batches."""
+"""Stage -> the producer's histogram, in milliseconds. `send_wait` counts send() calls that waited, the others count
+batches."""
 
 Stages = dict[str, tuple[int, float]]
 """Stage -> count, and sum in milliseconds."""
