@@ -1,6 +1,6 @@
-"""What pages show of each kind of result, in Markdown; without the line that says where it comes from.
+"""The tables of each kind of result, in Markdown, without the line with their origin.
 
-Called by `blocks`. A miss stands where a success would: each table that has a wanted value says "missed" beside it.
+Called by `blocks`. A miss is as visible as a success: each table with a target says "missed" next to it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def section(entry: str, name: str = "") -> Render:
 
 
 def throughput(documents: Documents) -> str:
-    """Null broker and real Kafka beside each other."""
+    """Return the rates on the null broker and on real Kafka next to each other."""
     figures = ("records_per_second", "cpu_seconds_per_million")
     sides = [
         {result.case.name: result.figures for result in results_of(documents[name]["figures"], name)}
@@ -239,7 +239,7 @@ def failing_logins(documents: Documents) -> str:
 
 
 def reauthentication(documents: Documents) -> str:
-    """Each run, beside one whose sessions do not end."""
+    """Return each run next to one whose sessions do not end."""
     rows = []
     for row in documents["reauthentication"]["figures"]:
         ends, without = row["sessions_that_end"], row["sessions_without_end"]
@@ -310,7 +310,7 @@ def spark_sizing(documents: Documents) -> str:
 
 
 def counts(*entries: str) -> Render:
-    """Some results beside each other: a row for each number that one of them has."""
+    """Return some results next to each other: a row for each number that one of them has."""
 
     def render(documents: Documents) -> str:
         columns = [documents[entry]["medians"] for entry in entries]
