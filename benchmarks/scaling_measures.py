@@ -54,7 +54,7 @@ def senders(case: Case, bootstrap_servers: str) -> Outcome:
 
 
 def waiters(case: Case, bootstrap_servers: str) -> Outcome:
-    """Let a number of tasks wait in `send()` for memory all the time; each record fills a batch, for one wake-up."""
+    """Let tasks wait in `send()` for memory all the time; each record fills a batch, and is one wake-up."""
     slots = case.settings.buffer_memory // case.settings.batch_size
     tasks = int(case.options["tasks"]) + slots
 

@@ -4,8 +4,8 @@
 
 One real broker, one Spark session with two cores, all on this machine. The sink writes cached rows of 100 bytes,
 `land` reads them into a lake, `audit` audits it. Each runs once to warm up and then a number of times; the median
-is shown. Processor time is the kernel's for the JVM and its Python workers, with those that have ended; the broker's
-is counted separately.
+is shown. Processor time is the kernel's for the JVM and its Python workers, with those that have ended; that of the
+broker is counted separately.
 
 1. A round counts only if no row is missing: all are acknowledged, landed, audited.
 2. The sizes are extrapolated from processor time, which a busy machine lengthens less than wall time.

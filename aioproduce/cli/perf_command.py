@@ -311,8 +311,8 @@ def _payloads(given: Given, config: ProducerConfig, tell: Any) -> Payloads:
             payloads = RandomLetters(given.record_size, config.batch_size)
         except MemoryError as error:
             raise ConfigError(
-                f"--record-size {given.record_size}: this machine lacks the memory for the records made before "
-                "the run; make them, or batch.size, smaller (at least twice batch.size is made)"
+                f"--record-size {given.record_size}: this machine has no memory for the records made before the "
+                "run; make them smaller, or batch.size (at least twice batch.size is made)"
             ) from error
     elif given.payload_file is not None:
         tell(f"Reading payloads from: {os.path.abspath(given.payload_file)}")
