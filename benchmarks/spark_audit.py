@@ -56,7 +56,7 @@ def make_lake(folder: Path, rows: int, *, is_damaged: bool) -> tuple[int, int]:
     random = np.random.default_rng(7)
     ids = [random.bytes(16) for _ in range(PRODUCERS)]
     each = rows // PRODUCERS
-    # Producers take turns, some records at a time, as their batches do.
+    # Producers take turns, some records at a time, as batches do.
     turn = np.arange(each * PRODUCERS) // 500 % PRODUCERS
     numbers = np.empty(len(turn), dtype=np.int64)
     for producer in range(PRODUCERS):

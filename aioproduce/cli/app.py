@@ -143,7 +143,9 @@ def dev(
             "--topic", metavar="NAME[:PARTITIONS]", help="A topic to create at the start; repeatable."
         ),
     ] = None,
-    partitions: Annotated[int, typer.Option(min=1, help="The number of partitions of any other topic.")] = 6,
+    partitions: Annotated[
+        int, typer.Option(min=1, help="The number of partitions of a topic that names none.")
+    ] = 6,
     has_tls: Tls = False,
     mechanism: Sasl = None,
     user: User = None,

@@ -73,7 +73,7 @@ Timeout = Annotated[
         min=0.0,
         callback=_finite,
         metavar="SECONDS",
-        help="The longest wait for cluster and topic at the start, and for acknowledgements after Ctrl-C.",
+        help="The longest wait for the cluster; with send and perf also for acknowledgements after Ctrl-C.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, for programs.")]
