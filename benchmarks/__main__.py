@@ -1,6 +1,6 @@
-"""Measure aioproduce beside its peers: `python -m benchmarks [--quick | --full] [--only SECTION ...]`.
+"""Compare aioproduce with other clients: `python -m benchmarks [--quick | --full] [--only SECTION ...]`.
 
-See benchmarks/README.md for what each mode and figure means.
+benchmarks/README.md explains each mode and figure.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ OTHERS = ("bounds", "handshakes", "start-up")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line."""
+    """Return the options of the command line."""
     sections = [*plans.SECTIONS, *OTHERS]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="about a minute; for a first look")
     size.add_argument("--full", action="store_true", help="every loop, mode, size, codec; hours")
     parser.add_argument("--only", nargs="+", choices=sections, default=sections, metavar="SECTION",
-                        help=f"of {', '.join(sections)}")  # fmt: skip
+                        help=f"some of {', '.join(sections)}")  # fmt: skip
     parser.add_argument(
-        "--rounds", type=int, help="runs of each case; medians are shown (5, of what takes long 3)"
+        "--rounds", type=int, help="runs of each case; medians are shown (5; 3 for long runs)"
     )
     parser.add_argument(
-        "--seconds", type=float, help="how long each run lasts, about (1; each of the bounds 15)"
+        "--seconds", type=float, help="about how long each run lasts (1; each of the bounds 15)"
     )
     parser.add_argument("--clients", nargs="+", choices=NAMES, default=list(NAMES), metavar="CLIENT",
-                        help=f"of {', '.join(NAMES)}")  # fmt: skip
+                        help=f"some of {', '.join(NAMES)}")  # fmt: skip
     parser.add_argument(
         "--modes", nargs="+", default=[], help="await-each, dropped, gather, tasks, callback, ..."
     )
@@ -59,14 +59,19 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--acks", nargs="+", choices=("all", "1"))
     parser.add_argument("--batches", nargs="+", type=int, help="batch sizes, in KiB (64)")
     parser.add_argument(
-        "--broker", choices=("null", "fake"), default="null", help="what stands for the null broker"
+        "--broker",
+        choices=("null", "fake"),
+        default="null",
+        help="fake: a FakeCluster instead of the null broker",
     )
     parser.add_argument("--no-kafka", action="store_true", help="leave out the section on real Kafka")
-    parser.add_argument("--no-pin", action="store_true", help="leave processors to the system")
-    parser.add_argument("--client-cores", type=_cores, default=(0,), help="where clients run (0)")
-    parser.add_argument("--broker-cores", type=_cores, default=(1,), help="where the null broker runs (1)")
+    parser.add_argument("--no-pin", action="store_true", help="pin no process to a processor")
+    parser.add_argument("--client-cores", type=_cores, default=(0,), help="processors for clients (0)")
+    parser.add_argument(
+        "--broker-cores", type=_cores, default=(1,), help="processors for the null broker (1)"
+    )
     parser.add_argument("--json", type=Path, help="also write every figure of every round to this file")
-    parser.add_argument("--plot", type=Path, help="also draw it: a file.svg or file.png")
+    parser.add_argument("--plot", type=Path, help="also draw the results to a .svg or .png file")
     return parser.parse_args(arguments)
 
 
@@ -75,7 +80,7 @@ def _cores(text: str) -> tuple[int, ...]:
 
 
 def effort_of(options: argparse.Namespace) -> Effort:
-    """How much to do."""
+    """Return how much to measure."""
     full = options.full
     return Effort(
         rounds=options.rounds or (1 if options.quick else 5),
@@ -94,13 +99,13 @@ def effort_of(options: argparse.Namespace) -> Effort:
 
 
 def console_for_tables() -> Console:
-    """Standard output; a file or a pipe gets lines as long as the tables are wide."""
+    """Return a console on standard output; in a file or a pipe no table is cut or wrapped."""
     console = Console()
     return console if console.is_terminal else Console(width=160)
 
 
 class Runner:
-    """Runs sections and keeps what came out."""
+    """A runner of sections, which keeps their results."""
 
     def __init__(self, options: argparse.Namespace, effort: Effort, console: Console) -> None:
         self._options = options
@@ -123,7 +128,7 @@ class Runner:
                            delay=spec.delay, is_tls=spec.is_tls)  # fmt: skip
 
     def run(self, name: str) -> None:
-        """One section, and its table."""
+        """Run a section, and print its table."""
         if name in OTHERS:
             self._run_other(name)
             return
@@ -152,7 +157,7 @@ class Runner:
                     opened[spec] = None if made is None else stack.enter_context(made)
             runs = [(opened[spec], case) for spec, case in section.runs]
             is_kafka = any(spec.kind == "kafka" for spec in opened)
-            # Three brokers and a client on two processors: the system shares them out.
+            # Three brokers and a client share two processors: the system schedules them.
             cores = () if self._options.no_pin or is_kafka else self._options.client_cores
             with self._progress() as progress:
                 rounds = section.rounds
@@ -170,7 +175,7 @@ class Runner:
     def _warm_up(
         self, runs: list[tuple[Target | None, Any]], cores: tuple[int, ...], progress: Progress
     ) -> None:
-        """A cold broker is three times slower for everyone: each client once, not counted, and 20 s at least."""
+        """Run each client at least once and for 20 s, uncounted: a cold broker is three times slower for all."""
         task = progress.add_task("warm-up of the brokers", total=len(runs), case="")
         began = time.monotonic()
         while True:
@@ -188,7 +193,7 @@ class Runner:
     def _run_other(self, name: str) -> None:
         quick = self._effort.is_quick
         figures: dict[str, dict[str, float]] = {}
-        # These measure this very process: no thread of the progress bar may run meanwhile.
+        # These measure this process: no thread of the progress bar may run during them.
         with self._progress(is_quiet=True) as progress:
             if name == "start-up":
                 progress.add_task("start-up", total=1, case="import")
@@ -227,7 +232,7 @@ class Runner:
         return Progress(*columns, console=self._console, transient=True, auto_refresh=not is_quiet)
 
     def to_json(self, judgements: dict[str, list[judge.Judgement]]) -> dict[str, Any]:
-        """Everything: every figure of every round."""
+        """Return every figure of every round."""
         return {
             "machine": machine(),
             "command": ["python", "-m", "benchmarks", *sys.argv[1:]],
@@ -252,12 +257,12 @@ class Runner:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure what was asked for."""
+    """Measure the chosen sections."""
     options = parse(arguments)
     effort = effort_of(options)
     console, out = Console(stderr=True), console_for_tables()
     if options.plot and find_spec("matplotlib") is None:
-        # Told now, not after a quarter of an hour.
+        # Reported now, not after a quarter of an hour.
         console.print("--plot needs matplotlib: pip install '.[bench]'", style="red", markup=False)
         return 2
     began = time.monotonic()
@@ -295,7 +300,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _install_kafka(options: argparse.Namespace, runner: Runner) -> None:
-    """The first download is made before anything is measured."""
+    """Download Kafka, if it is missing, before anything is measured."""
     if "kafka" in options.only:
         try:
             find_or_install()

@@ -1,12 +1,13 @@
-"""Threads that send: `python -m benchmarks.blocking`, BlockingProducer beside confluent-kafka's Producer.
+"""Threads that send: `python -m benchmarks.blocking`, BlockingProducer compared with confluent-kafka's Producer.
 
-A process of each takes turns of a fraction of a second against one null broker, so what else the machine does meets
-all of them. A ratio is of two turns that follow each other; shown are medians, and the least and the largest.
+A process of each takes turns of a fraction of a second against one null broker, so other work on the machine
+affects all of them. A ratio is of two consecutive turns. The medians, minima and maxima are shown.
 
-1. The settings are the same (`cases.Settings`); a turn ends when every record is acknowledged and called back for.
-2. confluent-kafka wants to be polled: in every thread after each hundred records ("polled by all"), or in a thread
-   of its own ("polled by one"). Both are measured, since which is faster depends on the number of threads.
-3. The broker's count must be what was acknowledged.
+1. The settings are the same (`cases.Settings`). A turn ends when the callback of every record has reported its
+   acknowledgement.
+2. confluent-kafka must be polled: by every thread after each hundred records ("polled by all"), or by a separate
+   thread ("polled by one"). Both are measured, since the faster one depends on the number of threads.
+3. The broker's count must equal the number of acknowledged records.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ OURS: Final = ("callbacks", "futures")
 THEIRS: Final = ("confluent, polled by all", "confluent, polled by one")
 
 Turn = Callable[[int, int], None]
-"""Sends so many records from so many threads, and waits until all are acknowledged."""
+"""Sends a number of records from a number of threads, and waits until all are acknowledged."""
 
 
 def in_threads(threads: int, work: Callable[[], object]) -> None:
-    """Run it in so many threads at once."""
+    """Run it in this number of threads at once."""
     started = [threading.Thread(target=work) for _ in range(threads)]
     for thread in started:
         thread.start()
@@ -58,7 +59,7 @@ def in_threads(threads: int, work: Callable[[], object]) -> None:
 
 @final
 class _Count:
-    """Delivery callbacks count here; each is called in one thread at a time."""
+    """The count of delivery callbacks, which are called in one thread at a time."""
 
     def __init__(self) -> None:
         self.acknowledged = 0
@@ -156,7 +157,7 @@ def _theirs(servers: str, mode: str) -> tuple[Turn, Callable[[], object]]:
 
 
 def stages() -> dict[str, float]:
-    """What a record costs in each stage, alone, in one thread: nanoseconds, the best of some rounds."""
+    """Return the nanoseconds of a record in each stage alone, in one thread: the best of some rounds."""
     rounds = [_stages_once() for _ in range(15)]
     return {name: min(costs[name] for costs in rounds) for name in rounds[0]}
 
@@ -222,7 +223,7 @@ def _never(*_: object) -> NoReturn:
 
 
 def work(mode: str, servers: str) -> None:
-    """Do a turn for each line on standard input (records, threads), and tell its seconds, and the processor's."""
+    """Do a turn for each line on standard input (records, threads), and print its seconds and processor seconds."""
     turn, close = (_ours if mode in OURS else _theirs)(servers, mode)
     turn(8_000, 8)
     gc.collect()
@@ -238,7 +239,7 @@ def work(mode: str, servers: str) -> None:
 
 @final
 class Worker:
-    """A client in a process of its own."""
+    """A client in a separate process."""
 
     def __init__(self, mode: str, servers: str) -> None:
         self._process = subprocess.Popen(
@@ -257,7 +258,7 @@ class Worker:
         return json.loads(line)
 
     def turn(self, records: int, threads: int) -> tuple[float, float]:
-        """Let it send: records per second, and the processor's microseconds per record."""
+        """Let it send; return records per second, and processor microseconds per record."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([records, threads]) + "\n")
         self._process.stdin.flush()
@@ -273,7 +274,7 @@ class Worker:
 
 
 def compare(records: int, turns: int, threads: tuple[int, ...]) -> list[dict[str, Any]]:
-    """All modes at each number of threads."""
+    """Measure all modes at each number of threads."""
     modes = [*OURS, *THEIRS]
     found: dict[tuple[int, str], list[tuple[float, float]]] = {}
     with null_broker(topics={TOPIC: PARTITIONS}) as broker:
@@ -309,7 +310,7 @@ def compare(records: int, turns: int, threads: tuple[int, ...]) -> list[dict[str
 
 
 def table_of(rows: list[dict[str, Any]]) -> Table:
-    """What is told a person."""
+    """Return the table for people."""
     title = (
         f"Threads that send, 100-byte values: aioproduce and confluent-kafka {version('confluent-kafka')}, "
         f"Python {platform.python_version()}, {os.cpu_count()} processors"
@@ -330,16 +331,18 @@ def table_of(rows: list[dict[str, Any]]) -> Table:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The program."""
+    """Run the program."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.blocking", description=__doc__)
-    parser.add_argument("--records", type=int, default=200_000, help="of a turn (200,000)")
-    parser.add_argument("--turns", type=int, default=10, help="of each process (10)")
-    parser.add_argument("--threads", type=int, action="append", help="how many send (1 and 8)")
+    parser.add_argument("--records", type=int, default=200_000, help="records of a turn (200,000)")
+    parser.add_argument("--turns", type=int, default=10, help="turns of each process (10)")
+    parser.add_argument(
+        "--threads", type=int, action="append", help="the number of threads that send (1 and 8)"
+    )
     parser.add_argument("--json", action="store_true", help="for a program")
     parser.add_argument("--worker", metavar="SERVERS", help=argparse.SUPPRESS)
     parser.add_argument("--mode", choices=[*OURS, *THEIRS], help=argparse.SUPPRESS)
     parser.add_argument(
-        "--stages", action="store_true", help="what a record costs in each stage instead, in ns"
+        "--stages", action="store_true", help="measure the cost of a record in each stage instead, in ns"
     )
     given = parser.parse_args(arguments)
     if given.stages:

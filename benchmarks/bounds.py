@@ -1,6 +1,6 @@
-"""The bounds that the README tells of: a stalled broker, tasks that wait for memory, idle, order of keys.
+"""The bounds that the README reports: a stalled broker, tasks that wait for memory, idle, order of keys.
 
-Called by `__main__.py`, in its own process, each against a FakeCluster of its own: one that can stall.
+Called by `__main__.py`, in its process. Each uses a new FakeCluster, which can stall.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Figures = dict[str, float]
 
 
 async def stalled_broker(broker: BrokerProcess, seconds: float) -> Figures:
-    """Send at full rate to a broker that takes nothing in, and see that memory stays within its bound."""
+    """Send at full rate to a broker that reads nothing, and check that memory stays within its bound."""
     settings: dict[str, Any] = {
         "linger_ms": 5,
         "max_block_ms": 100,
@@ -58,7 +58,7 @@ async def stalled_broker(broker: BrokerProcess, seconds: float) -> Figures:
 
 
 async def waiting_tasks(broker: BrokerProcess, tasks: int) -> Figures:
-    """Tasks that wait in `send()` on a full buffer are served first come, first served; the cost of each."""
+    """Measure the order and the cost of tasks that wait in `send()` on a full buffer; first come, first served."""
     settings: dict[str, Any] = {
         "batch_size": 16384,
         "buffer_memory": 16384 * 4,
@@ -73,7 +73,7 @@ async def waiting_tasks(broker: BrokerProcess, tasks: int) -> Figures:
         fill = [await producer.send(TOPIC, b"y" * 16000, partition=0) for _ in range(4)]
 
         async def one(number: int) -> None:
-            # A record that fills a batch: each of these needs memory of its own.
+            # A record that fills a batch, so each task waits for memory.
             delivery = await producer.send(TOPIC, b"z" * 16000, partition=0)
             served.append(number)
             await delivery
@@ -94,7 +94,7 @@ async def waiting_tasks(broker: BrokerProcess, tasks: int) -> Figures:
 
 
 async def idle(broker: BrokerProcess, seconds: float) -> Figures:
-    """The CPU that a connected producer with nothing to do takes."""
+    """Measure the CPU time of a connected producer with nothing to do."""
     async with Producer(broker.bootstrap_servers) as producer:
         await producer.send_and_wait(TOPIC, VALUE)
         cpu = time.process_time()
@@ -103,7 +103,7 @@ async def idle(broker: BrokerProcess, seconds: float) -> Figures:
 
 
 async def order_of_keys(broker: BrokerProcess, records: int) -> Figures:
-    """Keyed records: how many partitions saw their offsets ascend in the order of sending."""
+    """Count keyed records whose offsets ascend in their partition in the order of sending."""
     async with Producer(broker.bootstrap_servers) as producer:
         deliveries = [await producer.send(TOPIC, VALUE, key=b"%d" % (n % 100)) for n in range(records)]
         last: dict[TopicPartition, int] = {}
@@ -118,7 +118,7 @@ async def order_of_keys(broker: BrokerProcess, records: int) -> Figures:
 def measures(
     seconds: float, records: int
 ) -> dict[str, Callable[[BrokerProcess], Coroutine[Any, Any, Figures]]]:
-    """All of them, by their names in the tables."""
+    """Return all measures by their names in the tables."""
     return {
         "stalled broker": lambda broker: stalled_broker(broker, seconds),
         "tasks waiting for memory: 1,000": lambda broker: waiting_tasks(broker, 1_000),
@@ -129,6 +129,6 @@ def measures(
 
 
 def run(measure: Callable[[BrokerProcess], Coroutine[Any, Any, Figures]]) -> Figures:
-    """One of them, against brokers of its own."""
+    """Run one measure against new brokers."""
     with broker_process(topic=TOPIC, partitions=PARTITIONS) as broker:
         return asyncio.run(measure(broker))

@@ -1,8 +1,8 @@
-"""A FakeCluster in a process of its own, so that a client is measured alone.
+"""A FakeCluster in a separate process, so that only the client is measured.
 
-The process takes words on its standard input, and answers each with a line: `stall` (sockets stay open, nothing is
-read and nothing answered from then on), `resume`, `count TOPIC` (the number of records that the topic's logs hold),
-`audit TOPIC` (see `BrokerProcess.audit`) and `settings USER MECHANISM` (what a client needs to be let in).
+The process reads commands from standard input, and answers each with a line: `stall` (sockets stay open, but the
+brokers read and answer nothing), `resume`, `count TOPIC` (the number of records in the topic's logs), `audit TOPIC`
+(see `BrokerProcess.audit`) and `settings USER MECHANISM` (the settings that a client needs).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BrokerProcess:
         self.bootstrap_servers = self._readline()
 
     def stall(self) -> None:
-        """Let them read and answer nothing any more, with their sockets open."""
+        """Stop all reading and answering, with sockets left open."""
         self._tell("stall")
 
     def resume(self) -> None:
@@ -37,27 +37,27 @@ class BrokerProcess:
         self._tell("resume")
 
     def count(self, topic: str) -> int:
-        """How many records a topic holds."""
+        """Return the number of records in a topic."""
         return int(self._ask(f"count {topic}"))
 
     def audit(self, topic: str) -> dict[str, int]:
-        """What a topic holds, whose records' values are numbers in the order of their sending.
+        """Check a topic whose records' values are numbers in the order of sending.
 
         Returns:
-            `records`, `distinct` (numbers), and `disordered`: records behind one of their partition with a number
-            that is not less.
+            `records`, `distinct` (numbers), and `disordered`: records after one in the same partition whose number
+            is not less.
         """
         audited: dict[str, int] = json.loads(self._ask(f"audit {topic}"))
         return audited
 
     def settings(self, user: str, mechanism: str) -> dict[str, str]:
-        """Kafka's keys for a client of a secured cluster, its addresses among them."""
+        """Return Kafka's keys for a client of a secured cluster, with the addresses."""
         settings: dict[str, str] = json.loads(self._ask(f"settings {user} {mechanism}"))
         return {"bootstrap.servers": self.bootstrap_servers, **settings}
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The id of the process."""
         return self._process.pid
 
     def _tell(self, word: str) -> None:
@@ -82,10 +82,10 @@ def broker_process(
     """Start brokers with one topic; they end with the block.
 
     Args:
-        topic: Its name.
-        partitions: How many it has.
-        brokers: How many there are.
-        security: Arguments of `FakeSecurity`; `None` for brokers that let everybody in.
+        topic: The topic's name.
+        partitions: The number of its partitions.
+        brokers: The number of brokers.
+        security: Arguments of `FakeSecurity`; `None` for brokers without a login.
     """
     command = [sys.executable, "-m", "benchmarks.broker", topic, str(partitions), str(brokers)]
     command.append(json.dumps(security))

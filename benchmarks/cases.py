@@ -1,9 +1,9 @@
-"""What is measured and what came out: the values that the runner, the worker process and the report share.
+"""Cases and outcomes: the values that the runner, the worker process and the report share.
 
 Built by the plans (`plans.py`), sent as JSON to a worker process (`worker.py`), which sends an `Outcome` back.
 
-1. A `Case` says everything that a client's process needs to know; nothing is passed on in the environment.
-2. An `Outcome` counts acknowledged records only. `total` counts the warm-up too: it is what the broker must have.
+1. A `Case` has everything that a client's process needs; the environment passes nothing.
+2. An `Outcome` counts acknowledged records only. `total` includes the warm-up: the broker must have that number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Settings:
 
     @property
     def is_idempotent(self) -> bool:
-        """Idempotence goes with acks=all: Kafka allows it with nothing else."""
+        """Whether the producer is idempotent: with acks=all, as Kafka requires."""
         return self.acks == "all"
 
 
@@ -46,11 +46,11 @@ class Case:
         client: Its name in `clients.CLIENTS`.
         mode: One of the client's modes.
         loop: "uvloop" or "asyncio"; empty for a client without an event loop.
-        records: How many to send in the measured part.
-        warmup: How many before it.
-        options: What a measure wants besides, numbers only.
-        topic: Where the records go.
-        label: What the tables call the mode, where not by its name.
+        records: The number of records in the measured part.
+        warmup: The number of records before it.
+        options: More parameters of the measure, numbers only.
+        topic: The topic of the records.
+        label: The mode's name in the tables, if it is another one.
     """
 
     measure: str
@@ -66,7 +66,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What the tables call it."""
+        """Its name in the tables."""
         way = self.label or self.mode
         loop = f" ({self.loop})" if self.loop else ""
         return f"{self.client}{loop}, {way}" if way else f"{self.client}{loop}"
@@ -85,16 +85,16 @@ class Case:
 @final
 @dataclass(slots=True)
 class Outcome:
-    """What a worker measured.
+    """The result of a worker.
 
     Attributes:
         records: Acknowledged within the measured part.
         total: Acknowledged in the worker's life, warm-up included.
         seconds: Wall time of the measured part.
         cpu_seconds: User and system time of the client's process(es), all threads, in the measured part.
-        rss_start: Resident bytes when the client was connected and had one record acknowledged.
-        rss_peak: The most resident bytes until the end of the measured part.
-        figures: What a measure has besides.
+        rss_start: Resident bytes after the client was connected and one record was acknowledged.
+        rss_peak: The largest number of resident bytes until the end of the measured part.
+        figures: More figures of the measure.
     """
 
     records: int = 0
@@ -115,7 +115,7 @@ class Outcome:
         return cls(**json.loads(line))
 
     def rates(self, value_size: int) -> dict[str, Any]:
-        """The figures of the tables."""
+        """Return the figures of the tables."""
         rates: dict[str, float] = dict(self.figures)
         if self.records and self.seconds:
             rates["records_per_second"] = self.records / self.seconds

@@ -1,6 +1,6 @@
-"""The certificate of the brokers that speak TLS, made once for a run of the program. Called by plans and targets.
+"""The certificate of brokers with TLS, made once for a run of the program. Called by plans and targets.
 
-Its folder ends with the process that asked first: workers are told the path of the CA in their case.
+Its folder is deleted when the first process ends; workers get the path of the CA in their case.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Certificate:
     """Files in PEM.
 
     Attributes:
-        ca: What clients trust.
+        ca: The CA that clients trust.
         broker: Key, certificate and chain.
     """
 
@@ -31,7 +31,7 @@ class Certificate:
 
 @cache
 def certificate() -> Certificate:
-    """A certificate of 127.0.0.1: P-256, behind an intermediate authority."""
+    """Return a certificate of 127.0.0.1: P-256, issued by an intermediate authority."""
     folder = tempfile.TemporaryDirectory(prefix="aioproduce-bench-")
     authority = Authority("127.0.0.1")
     identity = authority.broker()

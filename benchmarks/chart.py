@@ -1,7 +1,7 @@
-"""Draws the chart of README from the table of evidence.md: `python -m benchmarks.chart`.
+"""Draw the chart of the README from the table of evidence.md: `python -m benchmarks.chart`.
 
-The table is the only place that has the figures: `tests/docs/test_chart.py` fails where the picture is another one.
-The picture brings its own background, so it can be read on a light and on a dark page.
+Only the table has the figures: `tests/docs/test_chart.py` fails if the picture differs from it. The picture has a
+background, so it can be read on a light and on a dark page.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TABLE: Final = DOCS / "explanation" / "evidence.md"
 PICTURE: Final = DOCS / "images" / "throughput.svg"
 
 BARS: Final = (
-    # What the bar is called, and how its row begins. Of several figures in a cell the first one counts.
+    # The bar's name, and the beginning of its row. If a cell has several figures, the first one counts.
     ("aioproduce, await each delivery", "| **aioproduce**, `await send()`"),
     ("aioproduce, send_many", "| **aioproduce**, `send_many`"),
     ("aiokafka 0.14.0, await each", "| aiokafka 0.14.0"),

@@ -1,10 +1,10 @@
-"""What attempts that fail cost and leave: `python -m benchmarks.failing_logins`, a wrong password and a wrong CA.
+"""Cost and leaks of failing attempts: `python -m benchmarks.failing_logins`, a wrong password and a wrong CA.
 
 A producer with a record to send tries a FakeCluster in another process, which refuses it each time.
 
-1. A thousand attempts without tracing, and a thousand with `tracemalloc`, their pauses of 1 to 30 s cut to a
-   millisecond: CPU by attempt, and what grows: memory, descriptors, tasks, threads.
-2. Then some seconds with the pauses as they are: the share of a processor.
+1. A thousand attempts without tracing, and a thousand with `tracemalloc`, with pauses of 1 to 30 s cut to a
+   millisecond: CPU per attempt, and the growth of memory, descriptors, tasks and threads.
+2. Then some seconds with the real pauses: the share of a processor.
 3. The first hundred attempts of each thousand are not counted: caches fill.
 """
 
@@ -48,7 +48,7 @@ MOST_CPU_PERCENT: Final = 1.0
 
 
 def wrong(settings: Mapping[str, str], mechanism: str) -> dict[str, str]:
-    """Settings that the brokers refuse."""
+    """Return settings that the brokers refuse."""
     made = dict(settings)
     if mechanism:
         made["sasl.jaas.config"] = made["sasl.jaas.config"].replace(f"{USER}-secret", "another")
@@ -64,7 +64,7 @@ async def _attempts(producer: Producer, count: float) -> None:
 
 
 async def _things() -> dict[str, int]:
-    """What there is at the least within some attempts: between two of them."""
+    """Return the least numbers of things during some attempts: those between two attempts."""
     samples = []
     for _ in range(50):
         samples.append((len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks()), threading.active_count()))
@@ -76,7 +76,7 @@ async def _things() -> dict[str, int]:
 
 
 async def hurried(settings: Mapping[str, Any], attempts: int) -> dict[str, float]:
-    """So many attempts, nearly without pauses."""
+    """Measure a number of attempts, nearly without pauses."""
     names = ("reconnect.backoff.ms", "reconnect.backoff.max.ms", "retry.backoff.ms", "retry.backoff.max.ms")
     quick = {**dict.fromkeys(names, "1"), "max.block.ms": "3600000"}
     with ExitStack() as stack:
@@ -110,7 +110,7 @@ async def _abandon(producer: Producer, sending: asyncio.Future[Any]) -> None:
 
 
 async def unhurried(settings: Mapping[str, Any], seconds: float) -> dict[str, float]:
-    """The pauses as they are; the start is not counted."""
+    """Measure with the real pauses, without the start."""
     producer = Producer({**settings, "max.block.ms": "3600000"})
     await producer.start()
     sending = asyncio.ensure_future(producer.send_and_wait(TOPIC, b"value"))
@@ -124,7 +124,7 @@ async def unhurried(settings: Mapping[str, Any], seconds: float) -> dict[str, fl
 
 
 def measure(mechanism: str, attempts: int, seconds: float) -> dict[str, float]:
-    """One kind of failure."""
+    """Measure one kind of failure."""
     security = {
         "protocol": "SASL_SSL" if mechanism else "SSL",
         "users": {USER: f"{USER}-secret"},
@@ -151,7 +151,7 @@ def measure(mechanism: str, attempts: int, seconds: float) -> dict[str, float]:
 
 
 def is_met(figures: Mapping[str, float]) -> bool:
-    """Nothing is left, and next to nothing is burnt."""
+    """Return whether nothing is left, and hardly any CPU time is used."""
     left = (figures["descriptors"], figures["tasks"], figures["threads"])
     return max(left) <= 0 and figures["traced"] <= MOST_BYTES and figures["cpu_percent"] < MOST_CPU_PERCENT
 
@@ -170,10 +170,10 @@ COLUMNS: Final = (
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, and end with 1 if something is left or burnt."""
+    """Measure and print; return 1 if something is left, or too much CPU time is used."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.failing_logins", description=__doc__)
-    parser.add_argument("--attempts", type=int, default=1000, help="of each kind (1000)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="with the pauses as they are (60)")
+    parser.add_argument("--attempts", type=int, default=1000, help="attempts of each kind (1000)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds with the real pauses (60)")
     parser.add_argument("--only", nargs="+", choices=FAILURES, default=list(FAILURES), metavar="KIND")
     parser.add_argument("--json", action="store_true", help="for a program")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""What no client can beat here: the loop's own lateness, and the bytes that it can move over loopback.
+"""The limits of every client here: the loop's own lateness, and the bytes that it can move over loopback.
 
 Called in a worker process.
 """
@@ -33,7 +33,7 @@ while connection.recv_into(buffer):
 
 
 def stall(case: Case, bootstrap_servers: str) -> Outcome:
-    """A loop that only turns: what of its lateness is the machine's."""
+    """Measure the lateness of an idle loop: the machine's share."""
 
     async def turn() -> Outcome:
         with LoopWatch() as watch:
@@ -47,7 +47,7 @@ def stall(case: Case, bootstrap_servers: str) -> Outcome:
 
 
 def latency(case: Case, bootstrap_servers: str) -> Outcome:
-    """How late an asyncio client learns that a record is due: the part of its latency that is none of its own."""
+    """Measure how late an asyncio client learns that a record is due: its latency before it can act."""
 
     async def notice() -> list[float]:
         with Ticks(1 / RATE) as ticks:
@@ -78,7 +78,7 @@ class _Writer(asyncio.Protocol):
 
 
 def loopback(case: Case, bootstrap_servers: str) -> Outcome:
-    """`transport.writelines` of requests like ours to a process that throws them away; counted as 1 KB records."""
+    """Measure `transport.writelines` of requests like ours to a process that discards them, in 1 KB records."""
     with subprocess.Popen([sys.executable, "-c", _SINK], stdout=subprocess.PIPE, text=True) as sink:
         try:
             others = set(range(os.cpu_count() or 1)) - os.sched_getaffinity(0)

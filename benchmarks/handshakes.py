@@ -1,14 +1,15 @@
-"""How late the loop is while 100 connections are opened at once, each with a TLS handshake, or with a login too.
+"""The lateness of the loop while 100 connections open at once, each with a TLS handshake, or also with a login.
 
-Called by `__main__.py`, in its own process. The brokers are in another: the null broker, which answers a handshake
-at once, and for logins a FakeCluster.
+Called by `__main__.py`, in its process. The brokers are in another process: the null broker, which answers a
+handshake at once, and for logins a FakeCluster.
 
 1. The loop is watched from before the first connection is opened until a record is acknowledged on each.
-2. Every round opens new connections and, for logins, is another user's: SCRAM's keys are derived anew.
-3. All of a round come at once: a loop that hears of ten connections in a turn serves all ten before its timer.
-4. What the process had before a round is frozen (`gc.freeze`), as in a service that does so once it has started: a
-   full collection of the 80,000 objects of these benchmarks takes 70 ms, comes once in some ten rounds, and says
-   nothing of handshakes. What a round itself makes is collected while it is watched.
+2. Every round opens new connections, and logins use a new user each round: SCRAM's keys are derived again.
+3. All connections of a round come at once: a loop that finds ten ready in an iteration serves all ten before its
+   timer.
+4. Objects from before a round are frozen (`gc.freeze`), as in a service that does so after its start: a full
+   collection of the 80,000 objects of these benchmarks takes 70 ms, occurs once in about ten rounds, and is not
+   part of handshakes. Objects of the round itself are collected while it is watched.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Settings = Mapping[str, Any]
 
 
 async def _by_one_producer(settings: Settings) -> tuple[list[float], float]:
-    """To each of 100 brokers, by a producer that knows them; the loop's lateness, and the seconds that it took."""
+    """Connect a producer to each of 100 known brokers; return the loop's lateness, and the seconds that it took."""
     async with Producer({**settings, "linger.ms": "0"}) as producer:
         await producer.send_and_wait(TOPIC, b"first", partition=0)
         with LoopWatch() as watch:
@@ -48,14 +49,14 @@ async def _by_one_producer(settings: Settings) -> tuple[list[float], float]:
                 await producer.send(TOPIC, b"value", partition=partition)
             await producer.flush()
             seconds = time.perf_counter() - began
-            # The tick that came in the last turn is served in the next.
+            # A tick of the last iteration is served in the next one.
             await asyncio.sleep(0.002)
         assert producer.metrics().value("connection-creation-total") >= CONNECTIONS
     return watch.late, seconds
 
 
 async def _by_many_producers(settings: Settings) -> tuple[list[float], float]:
-    """Fifty producers, each with its connection to find out and one to the leader; lateness and seconds."""
+    """Connect fifty producers, each to a bootstrap server and to the leader; return lateness and seconds."""
     async with AsyncExitStack() as stack:
         producers = [Producer({**settings, "linger.ms": "0"}) for _ in range(CONNECTIONS // 2)]
         with LoopWatch() as watch:
@@ -116,7 +117,7 @@ def _logged_in(rounds: int, measure: Callable[[list[Settings]], Figures]) -> Fig
 
 
 def measures(rounds: int) -> dict[str, Callable[[], Figures]]:
-    """All of them, by their names in the tables."""
+    """Return all measures by their names in the tables."""
     made: dict[str, Callable[[], Figures]] = {}
     for loop, factory in LOOPS.items():
 

@@ -1,6 +1,6 @@
-"""The targets, and how far the results of this run are from them. Called by `__main__.py` for a table and the JSON.
+"""The targets, and the distance of this run's results from them. Called by `__main__.py` for a table and the JSON.
 
-A target is a ratio of two medians of the same run; one whose figures were not measured is left out.
+A target is a ratio of two medians of the same run. A target without measured figures is left out.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ Results = Mapping[str, Sequence[Result]]
 @final
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One target: `least` must be reached (`is_most`: not be passed; None: nothing must), `goal` gone for.
+    """One target: the value must reach `least` and should reach `goal`.
 
-    `by_cpu` is the same ratio made of records per CPU second: what a busy machine leaves as it is.
+    With `is_most` it must not exceed `least`; with None nothing is required. `by_cpu` is the same ratio of records
+    per CPU second, which a busy machine hardly changes.
     """
 
     what: str
@@ -125,7 +126,7 @@ def _null(results: Sequence[Result]) -> list[Judgement]:
     return found
 
 
-# Ours over TLS beside a peer's over TLS.
+# Ours over TLS compared with a peer's over TLS.
 _TLS_RATIOS = (("aiokafka", "await-each", 10.0), ("confluent", "no-report", 1.0))
 
 

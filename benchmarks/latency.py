@@ -1,11 +1,11 @@
-"""From the instant at which a record was due to be sent to the one at which its caller knew it acknowledged.
+"""Latency from the instant at which a record is due to the one at which its caller knows the acknowledgement.
 
 Called by the client modules, in a worker process.
 
 1. The schedule is open-loop: record k is due at a fixed instant, and its latency counts from there. A client that
-   stalls makes all that were due meanwhile late.
-2. Asyncio clients are told of a due record by the loop itself, as they would be of a request that came by network.
-3. What was due in the first second is sent and not counted.
+   stalls makes all records due during the stall late.
+2. The event loop tells asyncio clients that a record is due, as it reports a request from the network.
+3. Records due in the first second are sent and not counted.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A kernel timer that an event loop sees as a readable file: open-loop schedules and stalls of the loop.
 
-Called by the latency measures and, at full speed, by `LoopWatch`. asyncio's own timers would not do: uvloop's tick
-in whole milliseconds, and a timer that is armed again when it fires hides the time for which nobody looked.
+Called by the latency measures and, at full speed, by `LoopWatch`. asyncio's timers are no substitute: uvloop's tick
+in whole milliseconds, and a timer that is armed again when it fires hides the time during which the loop was late.
 
-1. Tick k is due at ``began + k * interval`` whatever the loop does: ticks that nobody served in time are late, not
-   left out (no coordinated omission).
+1. Tick k is due at ``began + k * interval`` whatever the loop does: ticks that are served late count as late, not
+   as missing (no coordinated omission).
 2. Instants are `time.perf_counter()`'s, which on Linux is the kernel's CLOCK_MONOTONIC.
 """
 
@@ -58,11 +58,11 @@ class Ticks:
         os.close(self._file)
 
     def due(self, tick: int) -> float:
-        """When a tick (from 0) is due."""
+        """Return when a tick (from 0) is due."""
         return self.began + tick * self.interval
 
     async def wait(self, tick: int) -> None:
-        """Return when a tick has come; at once if it is past."""
+        """Wait for a tick; return at once if it is past."""
         while self.expired <= tick:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
@@ -77,7 +77,7 @@ class Ticks:
 
 
 class LoopWatch(Ticks):
-    """How late the loop serves a tick that comes each millisecond."""
+    """The lateness of the loop in serving a tick each millisecond."""
 
     def __init__(self) -> None:
         super().__init__(0.001)
@@ -95,7 +95,7 @@ class LoopWatch(Ticks):
 
 
 def percentiles(name: str, seconds: list[float]) -> dict[str, float]:
-    """The nearest ranks, in milliseconds; nothing of nothing."""
+    """Return percentiles by nearest rank, in milliseconds; an empty mapping without values."""
     ranked = sorted(seconds)
     if not ranked:
         return {}

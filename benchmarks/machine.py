@@ -1,4 +1,4 @@
-"""What figures were measured on: processors, kernel, versions."""
+"""The machine of a measurement: processors, kernel, versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.clients import NAMES, client
 
 
 def processor() -> str:
-    """The processor's model, as the kernel names it; else its architecture."""
+    """Return the processor's model, as the kernel names it; else its architecture."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if "model name" in line:
             return line.split(":")[1].strip()
@@ -19,12 +19,12 @@ def processor() -> str:
 
 
 def client_versions() -> dict[str, str]:
-    """The version of each client that is compared, or why it cannot run here."""
+    """Return the version of each compared client, or why it cannot run here."""
     return {name: client(name).unavailable() or client(name).version() for name in NAMES}
 
 
 def machine() -> dict[str, str]:
-    """Everything that changes a figure, in words."""
+    """Return everything that changes a figure, in words."""
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",

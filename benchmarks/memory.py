@@ -1,6 +1,6 @@
-"""What a delivery costs that the caller keeps: its bytes, and the garbage collector's work on a million of them.
+"""The cost of a delivery that the caller keeps: its bytes, and the garbage collector's work on a million of them.
 
-Called in a worker process. Deliveries here are acknowledged, and nobody has asked for their results yet.
+Called in a worker process. These deliveries are acknowledged, and no caller has asked for their results yet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TRACED = 50_000
 
 
 class _Collections:
-    """Counts the garbage collector's own runs and the time in them."""
+    """The number of the garbage collector's own runs, and their time."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -50,7 +50,7 @@ def _full_collection() -> float:
 async def _measure(case: Case, bootstrap_servers: str) -> Outcome:
     made: Any = client(case.client)
     async with made.opened(case, bootstrap_servers) as producer:
-        # Buffers are made once and reused: they must be there before anything is counted.
+        # Buffers are made once and reused: make them before counting.
         await _keep(producer, case, [None] * case.warmup)
         kept: list[Any] = [None] * case.records
         _full_collection()

@@ -1,9 +1,9 @@
-"""What is run: the sections, each a list of cases with the brokers that they are run against.
+"""The plans: the sections, each a list of cases with their brokers.
 
 Called by `__main__.py`.
 
 1. A section's cases are interleaved with each other (`runner.py`), whatever their brokers.
-2. Runs are made to last about as long for every client: ``seconds`` times the rate that its mode is known for.
+2. Runs last about as long for every client: the number of records is ``seconds`` times the known rate of its mode.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Run = tuple[TargetSpec, Case]
 @final
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much to do.
+    """How much to measure.
 
     Attributes:
         rounds: Runs of each case in the comparisons.
-        few_rounds: The same where less precision is needed, or a run takes long.
-        seconds: How long a run lasts, about.
+        few_rounds: The same for sections that need less precision, or whose runs take long.
+        seconds: About how long a run lasts.
         is_full: Every loop, client and size of the matrix.
         is_quick: A first look.
     """
@@ -76,7 +76,7 @@ class Section:
     columns: tuple[str, ...] = field(default=())
 
 
-# What a record of another size, or compressed, costs beside one of 100 bytes: for the lengths of runs only.
+# The cost of a larger or compressed record relative to one of 100 bytes, for the lengths of runs only.
 def _count(rate: int, settings: Settings, seconds: float, slowdown: float = 1.0) -> int:
     weight = 1 + settings.value_size / 1500 + (0.5 if settings.compression != "none" else 0)
     return max(2000, int(rate * seconds / weight / slowdown))
@@ -90,7 +90,7 @@ def _case(name: str, mode: str, loop: str, settings: Settings, effort: Effort, s
         options["java_warmup"] = (
             400_000 if effort.is_quick else 2_000_000 // max(1, settings.value_size // 500)
         )
-        # Its own report wants some windows of 100 ms in the steady state.
+        # Its report needs some windows of 100 ms in the steady state.
         records = max(records, 200_000 // max(1, settings.value_size // 500))
     return Case("throughput", name, mode, loop, records, warmup, settings, options)
 
@@ -216,7 +216,7 @@ def stall(effort: Effort) -> Section:
             if name not in effort.clients or client(name).unavailable():
                 continue
             settings = Settings(compression=compression)
-            # Not await-each: its second half awaits what is done already, which never lets the loop turn.
+            # Not await-each: its second half awaits deliveries that are done, which never lets the loop run.
             mode = "dropped" if "dropped" in client(name).modes else "await-each"
             case = _case(name, mode, "uvloop", settings, replace(effort, seconds=effort.seconds * 2))
             runs.append((NULL, replace(case, options={"stall": 1.0})))
@@ -224,7 +224,7 @@ def stall(effort: Effort) -> Section:
     return Section("stall", "Event-loop stall at full speed", runs, effort.few_rounds, note)
 
 
-# Who is compared over TLS, and how each sends. Java's first seconds are its compiler's: see java_client.py.
+# The clients compared over TLS, and their modes. Java's first seconds go to its compiler: see java_client.py.
 _TLS_MODES = {
     "aioproduce": ("await-each", "dropped", "send-many"),
     "aiokafka": ("await-each",),
@@ -308,7 +308,7 @@ def memory(effort: Effort) -> Section:
 
 
 def loopback(effort: Effort) -> Section:
-    """1 KB records beside what the same event loop can move."""
+    """Measure 1 KB records, compared with the bytes that the same event loop can move."""
     runs: list[Run] = []
     seconds = 0.5 if effort.is_quick else 1.5
     kilobyte = Settings(value_size=1000)
@@ -351,7 +351,7 @@ def scaling(effort: Effort) -> Section:
     for count in _PARTITIONS:
         spec = replace(NULL, partitions=count)
         add(spec, "partitions, sticky", count, throughput(Settings(), sent))
-        # Every partition's batch fills at the same time: memory for three of each, and time to fill.
+        # All partitions' batches fill at the same time: allow memory for three of each, and time to fill.
         settings = Settings(
             batch_size=4096, linger_ms=60_000, buffer_memory=max(32 * 2**20, 3 * 4096 * count)
         )
@@ -371,7 +371,7 @@ def scaling(effort: Effort) -> Section:
         spec = replace(NULL, partitions=100, brokers=count)
         add(spec, "brokers", count, throughput(Settings(), sent))
     for count in _SENDERS:
-        # Enough for each task that starting it does not show.
+        # Enough records for each task, so that starting the task does not show.
         records = max(int(sent / 4), count * 20) if count > 1 else 2000
         case = Case("senders", "aioproduce", "", "uvloop", records, max(500, count), Settings(linger_ms=0))
         add(NULL, "concurrent send_and_wait", count, replace(case, options={"tasks": count}))
@@ -403,12 +403,12 @@ SECTIONS: dict[str, Callable[[Effort], Section]] = {
 
 
 def topic_names(spec: TargetSpec) -> dict[str, int]:
-    """The topics of a target, with their partitions."""
+    """Return the topics of a target, with their partitions."""
     if spec.topics:
         return {f"{TOPIC}-{number}": spec.partitions for number in range(spec.topics)}
     return {TOPIC: spec.partitions}
 
 
 def unavailable(names: Sequence[str]) -> dict[str, str]:
-    """The clients that cannot run here, and why."""
+    """Return the clients that cannot run here, and why."""
     return {name: reason for name in names if (reason := client(name).unavailable())}

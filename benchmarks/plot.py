@@ -1,4 +1,4 @@
-"""The results as one picture: the targets, the clients beside each other, latency, scaling.
+"""The results as one picture: the targets, the clients next to each other, latency, scaling.
 
 Called by `__main__.py` with `--plot`; needs the `bench` extra (matplotlib). A panel without figures is left out.
 """
@@ -25,7 +25,7 @@ def draw(
     results: Mapping[str, Sequence[Result]],
     judgements: Mapping[str, Sequence[Judgement]],
 ) -> None:
-    """Write the picture; the file's suffix says what kind."""
+    """Write the picture; the file's suffix is its format."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -72,7 +72,7 @@ def _height(lines: int, each: float = 0.22) -> float:
 
 
 def _targets(axis: Any, judged: Sequence[tuple[str, Judgement]]) -> None:
-    """How far each figure is from what is wanted: 1 is the target, to the right is better."""
+    """Draw the distance of each figure from its target: 1 is the target, further right is better."""
     labels = [f"{each.what}  [{section}]" for section, each in judged]
     for place, (_, each) in enumerate(judged):
         wanted = each.least if each.least is not None else each.goal
@@ -98,7 +98,7 @@ def _targets(axis: Any, judged: Sequence[tuple[str, Judgement]]) -> None:
             axis.plot(goal, place, marker="|", color=INK, markersize=9)
     axis.set_xscale("log")
     low, high = axis.get_xlim()
-    # Room for the figures beside the bars, as a share of the axis' length.
+    # Room for the figures next to the bars, as a share of the axis' length.
     room = (max(high, 2.0) / min(low, 0.5)) ** 0.35
     axis.set_xlim(min(low, 0.5) / room, max(high, 2.0) * room)
     axis.axvline(1, color=INK, linewidth=1)
@@ -157,7 +157,7 @@ def _latency(axis: Any, results: Sequence[Result]) -> None:
     """p50, p99 and p99.9 as points on a line."""
     for place, result in enumerate(results):
         told = [result.figures[f"latency_{name}_ms"] for name in ("p50", "p99", "p99.9")]
-        # Java tells whole milliseconds: its 0 has no place on this scale.
+        # Java reports whole milliseconds: its 0 has no place on this scale.
         values = [max(value, 0.05) for value in told]
         colour = OURS if result.case.client == "aioproduce" else "#7f868f"
         axis.plot(values, [place] * 3, color=colour, linewidth=1.5, zorder=2)
@@ -177,7 +177,7 @@ def _latency(axis: Any, results: Sequence[Result]) -> None:
 
 
 def _curves(axis: Any, curves: Mapping[str, Sequence[tuple[float, float]]]) -> None:
-    """Cost per record, each curve beside its own cheapest point from 10 on."""
+    """Draw the cost per record, each curve relative to its cheapest point from 10 on."""
     for (curve, points), colour in zip(curves.items(), _COLOURS * 2, strict=False):
         if curve == "record size":
             continue

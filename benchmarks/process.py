@@ -1,4 +1,4 @@
-"""A process looked at from inside and from outside: pinning, CPU seconds, resident memory, payload.
+"""Figures of a process, from inside and from outside: pinning, CPU seconds, resident memory, payload.
 
 Called by the workers and the client modules. Linux only: `/proc` is read.
 
@@ -19,26 +19,26 @@ DISTINCT_VALUES = 1000
 
 
 def pin(cores: tuple[int, ...]) -> None:
-    """Keep this process and what it starts on these processors; an empty tuple leaves it to the system."""
+    """Pin this process and its children to these processors; an empty tuple pins nothing."""
     if cores:
         os.sched_setaffinity(0, cores)
 
 
 def cpu_seconds() -> float:
-    """User and system time that this process has used."""
+    """Return the user and system time of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """The same of another process, while it lives."""
-    # The name in parentheses may hold anything; the fields are counted from its end.
+    """Return the same of another process, while it runs."""
+    # The name in parentheses may contain anything, so the fields are counted from its end.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def resident(pid: int | str = "self", *, peak: bool = False) -> int:
-    """Resident bytes of a process, now or (``peak``) at most so far; 0 of one that has ended."""
+    """Return the resident bytes of a process, now or (``peak``) at most so far; 0 if it has ended."""
     name = "VmHWM:" if peak else "VmRSS:"
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(name):
@@ -47,7 +47,7 @@ def resident(pid: int | str = "self", *, peak: bool = False) -> int:
 
 
 def payload(size: int) -> list[bytes]:
-    """Values of exactly that size, the same in each run: text without line ends that compresses about 3 times."""
+    """Return values of exactly that size, the same in each run: text without line ends, compressible threefold."""
     words = random.Random(4)
     vocabulary = [
         "".join(words.choices("abcdefghijklmnopqrstuvwxyz", k=words.randint(3, 9))) for _ in range(500)

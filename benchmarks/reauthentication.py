@@ -1,14 +1,14 @@
-"""Records on their way while sessions end every two seconds: `python -m benchmarks.reauthentication`.
+"""Records in flight while sessions end every two seconds: `python -m benchmarks.reauthentication`.
 
-A producer sends to a FakeCluster in another process that wants it to log in again every two seconds, in turn with
-one that never does: 20,000 records a second on a fixed schedule, and as fast as it goes; each mechanism, over TLS,
-with and without idempotence.
+A producer sends to a FakeCluster in another process that requires a new login every two seconds, in turn with one
+that never does: 20,000 records a second on a fixed schedule, and at full rate; each mechanism, over TLS, with and
+without idempotence.
 
-1. Every record's value is its number. The brokers' logs are audited: each number is there once, and each
-   partition's numbers rise. Without idempotence there are no retries: what a lost connection would lose is lost.
+1. Every record's value is its number. The brokers' logs are audited: each number exists once, and each partition's
+   numbers rise. Without idempotence there are no retries, so a lost connection would lose records.
 2. Latency at a fixed rate is counted from when a record was due, at full rate from the call of `send()`.
-3. The buffer is of 1 MiB. A broker that is behind with what it was sent by more than a tenth of a second, which is
-   what is left of such a session when it is renewed, closes the connection: Kafka does so too.
+3. The buffer is of 1 MiB. A session is renewed when a tenth of a second or more is left of it. A broker that needs
+   longer than that for the data it was sent closes the connection, as Kafka does.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from benchmarks.loop_clock import Ticks, percentiles
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 RATES: Final = (20_000, 0)
-"""Records a second; 0: as fast as it goes."""
+"""Records a second; 0 for full rate."""
 # Sessions are renewed at 85 to 95 % of their time: about every two seconds.
 SESSION_MS: Final = 2220
 MOST_SLOWER: Final = 2.0
 _TICK: Final = 0.001
 _WARM_UP: Final = 0.5
 _WITHOUT_S: Final = 15.0
-"""How long a run without renewals is at most: it only gives the latencies to compare with."""
+"""The longest time of a run without renewals, which only gives the latencies to compare with."""
 Figures = dict[str, float]
 
 
 class _Acknowledgements:
-    """Latencies, from an instant that is told to when a record is acknowledged."""
+    """The latencies from a given instant to a record's acknowledgement."""
 
     def __init__(self) -> None:
         self.latencies: list[float] = []
@@ -119,10 +119,10 @@ def measure(mechanism: str, rate: int, seconds: float, *, is_idempotent: bool, s
 
     Args:
         mechanism: One of `MECHANISMS`.
-        rate: Records a second; 0: as fast as it goes.
-        seconds: How long.
-        is_idempotent: Whether the producer is; else it does not retry.
-        session_ms: `connections.max.reauth.ms` of the brokers; 0: they never ask again.
+        rate: Records a second; 0 for full rate.
+        seconds: The length of the run.
+        is_idempotent: Whether the producer is idempotent; if not, it does not retry.
+        session_ms: `connections.max.reauth.ms` of the brokers; 0 for sessions without end.
     """
     security = {"connections_max_reauth_ms": session_ms, "users": {"alice": "alice-secret"}}
     with (
@@ -135,13 +135,13 @@ def measure(mechanism: str, rate: int, seconds: float, *, is_idempotent: bool, s
 
 
 def faults(figures: Figures, seconds: float) -> list[str]:
-    """What is wrong with a run whose sessions ended, in words."""
+    """Return the problems of a run whose sessions ended, in words."""
     found = [
         f"{figures[name]:,.0f} {name}"
         for name in ("failed", "lost", "duplicated", "disordered")
         if figures[name]
     ]
-    # One connection to find out, and one to the leader; the latter alone is used, and renewed, all the time.
+    # A bootstrap connection, and one to the leader; only the latter is used, and renewed, all the time.
     if figures["opened"] > 2:
         found.append(f"{figures['opened']:.0f} connections")
     if figures["renewed"] < int(seconds / (SESSION_MS / 1000)):
@@ -150,12 +150,12 @@ def faults(figures: Figures, seconds: float) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, and end with 1 if a record went wrong or its acknowledgement took too long."""
+    """Measure and print; return 1 if a record failed or its acknowledgement took too long."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reauthentication", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each run (60)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds of each run (60)")
     parser.add_argument("--mechanisms", nargs="+", choices=MECHANISMS, default=MECHANISMS, metavar="NAME")
     parser.add_argument(
-        "--rates", nargs="+", type=int, default=RATES, help="records/s; 0: all it can (20000 0)"
+        "--rates", nargs="+", type=int, default=RATES, help="records/s; 0 for full rate (20000 0)"
     )
     parser.add_argument("--json", action="store_true", help="for a program")
     options = parser.parse_args(arguments)

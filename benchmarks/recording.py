@@ -1,18 +1,18 @@
-"""What recording metrics costs: `python -m benchmarks.recording`, a producer with its sensors beside one without.
+"""The cost of recording metrics: `python -m benchmarks.recording`, a producer with sensors against one without.
 
-With `--instructions`: the same in instructions of the processor, by callgrind, in the world of `tests/budget`. They
-repeat to a fraction of a percent, where time is as uncertain as what it is to measure.
+With `--instructions`: the same in processor instructions, by callgrind, in the world of `tests/budget`. They repeat
+to a fraction of a percent, while the noise of time is as large as the difference to measure.
 
-With `--of auditor`: what an Auditor costs, a number in each record and marks, beside a producer without one.
+With `--of auditor`: the cost of an Auditor (a number in each record, and marks), against a producer without one.
 
-Two processes take turns of a tenth of a second or so, on one processor, against one null broker: what else the
-machine does meets both. A ratio is of two turns that follow each other. Shown is the median of the sets' medians,
-and the least and the largest of them: each set has processes of its own, whose memory lies elsewhere.
+Two processes take turns of about a tenth of a second, on one processor, against one null broker, so other work on
+the machine affects both. A ratio is of two consecutive turns. The median of the sets' medians is shown, and the
+least and the largest of them: each set has new processes, with another layout of memory.
 
-1. The producer without sensors is the same in all else: clocks are read, and what is recorded is passed on.
+1. The producer without sensors differs in nothing else: clocks are read, and sensors are called.
 2. Records count when they are acknowledged.
 3. An Auditor's records are 31 bytes larger, so that fewer fit a batch. `--of auditor-roomy` gives it a `batch.size`
-   that holds as many: what is left then is the number's own.
+   for as many records: the rest is the cost of the number itself.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ ROWS: Final = [VALUES[number % 1000] for number in range(10_000)]
 
 @dataclass(frozen=True)
 class Load:
-    """What a turn does.
+    """The load of a turn.
 
     Attributes:
-        title: What the table calls it.
-        records: In a turn.
+        title: Its name in the table.
+        records: The records of a turn.
         linger: `linger.ms`.
-        send: Sends them, and waits until all are acknowledged.
+        send: Sends the records, and waits until all are acknowledged.
     """
 
     title: str
@@ -137,7 +137,7 @@ async def _work(load: Load, servers: str, settings: dict[str, Any]) -> None:
 
 @final
 class Worker:
-    """A producer in a process of its own."""
+    """A producer in a separate process."""
 
     def __init__(self, name: str, servers: str, of: str, *, is_silent: bool) -> None:
         kind = ["--silent"] if is_silent else []
@@ -168,7 +168,7 @@ class Worker:
         return json.loads(line)
 
     def turn(self) -> list[float]:
-        """Let it send: seconds, and seconds of processor."""
+        """Let it send; return seconds, and processor seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
@@ -184,7 +184,7 @@ class Worker:
 
 
 def compare(name: str, sets: int, turns: int, of: str = METRICS) -> dict[str, Any]:
-    """What a load takes with sensors, or an Auditor, over what it takes without."""
+    """Compare a load's time with sensors, or an Auditor, with its time without."""
     load = LOADS[name]
     ratios: list[list[float]] = []
     rates: list[float] = []
@@ -202,7 +202,7 @@ def compare(name: str, sets: int, turns: int, of: str = METRICS) -> dict[str, An
             for worker in pair.values():
                 worker.end()
             sent = 2 * load.records * (turns + 1)
-            # One that is audited sends some marks more.
+            # An audited producer also sends some marks.
             if not sent <= broker.records() <= sent + (0 if of == METRICS else _MOST_MARKS):
                 raise RuntimeError(f"{sent} records were acknowledged, and the broker has {broker.records()}")
         ratios.append([median(ours[kind] / silent[kind] for ours, silent in taken) for kind in (0, 1)])
@@ -218,10 +218,10 @@ def compare(name: str, sets: int, turns: int, of: str = METRICS) -> dict[str, An
 
 
 def in_instructions() -> dict[str, dict[str, float]]:
-    """Instructions of a record in each mode of `tests/budget`, with and without sensors, and what they add.
+    """Return the instructions of a record in each mode of `tests/budget`, with and without sensors.
 
     Raises:
-        CannotMeasureError: valgrind or its header is not installed.
+        CannotMeasureError: if valgrind or its header is not installed.
     """
     recorded, not_recorded = measure.instructions(), measure.instructions(None, SILENT)
     found = {}
@@ -233,7 +233,7 @@ def in_instructions() -> dict[str, dict[str, float]]:
 
 
 def table_of_instructions(found: dict[str, dict[str, float]]) -> Table:
-    """What is told a person."""
+    """Return the table for people."""
     table = Table(title="What recording adds to the instructions of a record", title_justify="left")
     for heading in ("mode", "with sensors", "without", "added"):
         table.add_column(heading, justify="left" if heading == "mode" else "right")
@@ -243,7 +243,7 @@ def table_of_instructions(found: dict[str, dict[str, float]]) -> Table:
 
 
 def table_of(rows: list[dict[str, Any]], of: str = METRICS) -> Table:
-    """What is told a person."""
+    """Return the table for people."""
     table = Table(
         title=f"What {WHAT[of]} adds, % (of the sets: median; least, largest)", title_justify="left"
     )
@@ -257,13 +257,13 @@ def table_of(rows: list[dict[str, Any]], of: str = METRICS) -> Table:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The program."""
+    """Run the program."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recording", description=__doc__)
-    parser.add_argument("--only", choices=LOADS, action="append", help="this load alone")
-    parser.add_argument("--of", choices=WHAT, default=METRICS, help=f"what is measured ({METRICS})")
+    parser.add_argument("--only", choices=LOADS, action="append", help="measure only this load")
+    parser.add_argument("--of", choices=WHAT, default=METRICS, help=f"the part to measure ({METRICS})")
     parser.add_argument("--sets", type=int, default=8, help="pairs of processes for each load (8)")
-    parser.add_argument("--turns", type=int, default=20, help="of each process (20)")
-    parser.add_argument("--instructions", action="store_true", help="count them, and measure no time")
+    parser.add_argument("--turns", type=int, default=20, help="turns of each process (20)")
+    parser.add_argument("--instructions", action="store_true", help="count instructions, and measure no time")
     parser.add_argument("--json", action="store_true", help="for a program")
     parser.add_argument("--worker", metavar="SERVERS", help=argparse.SUPPRESS)
     parser.add_argument("--silent", action="store_true", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""Tables for people, made of the results. Called by `__main__.py`; `targets_table.py` judges, `plot.py` draws.
+"""Tables of the results for people. Called by `__main__.py`; `judge.py` judges, `plot.py` draws.
 
 A column that no result of a section has is left out.
 """
@@ -46,7 +46,7 @@ _USUAL = (
     *("rss_peak_mib", "rss_over_start_mib", "records_per_batch", "batches_per_request"),
     "warmup_records_per_second",
 )
-# What a section's table is about, where it is not the usual.
+# The columns of a section's table, if they are not the usual ones.
 _OF_SECTION = {
     "latency": ("latency_p50_ms", "latency_p99_ms", "latency_p99.9_ms", "latency_max_ms", "cpu_percent"),
     "stall": (
@@ -73,7 +73,7 @@ _OF_SECTION = {
 
 
 def settings_label(result: Result) -> str:
-    """What of a case's settings differs from the usual."""
+    """Return the settings of a case that differ from the usual ones."""
     settings, parts = result.case.settings, []
     if settings.ca:
         parts.append("TLS")
@@ -92,7 +92,7 @@ def settings_label(result: Result) -> str:
 
 
 def table_of(section: str, results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    """A section's headings, and a row of texts for each case: its name, its settings, its figures."""
+    """Return a section's headings, and a row of texts for each case: its name, its settings, its figures."""
     has = {name for result in results for name in result.figures}
     wanted = _OF_SECTION.get(section, _USUAL)
     columns = [column for column in _COLUMNS if column[0] in has and column[0] in wanted]
@@ -109,7 +109,7 @@ def table_of(section: str, results: Sequence[Result]) -> tuple[list[str], list[l
 
 
 def print_section(console: Console, section: Section, results: Sequence[Result]) -> None:
-    """One table, a line per case, with its note."""
+    """Print one table, a line per case, with its note."""
     headings, rows = table_of(section.name, results)
     table = Table(title=f"{section.title} (medians of {section.rounds})", title_justify="left")
     for heading in headings:
@@ -123,7 +123,7 @@ def print_section(console: Console, section: Section, results: Sequence[Result])
 
 
 def print_scaling(console: Console, section: Section, curves: dict[str, list[tuple[float, float]]]) -> None:
-    """A line per curve, its points, and the verdict."""
+    """Print a line per curve, its points, and the verdict."""
     table = Table(title=f"{section.title} (medians of {section.rounds})", title_justify="left")
     for heading in ("what grows", "CPU us per record at each size", "flat within 20 %?"):
         table.add_column(heading)
@@ -135,7 +135,7 @@ def print_scaling(console: Console, section: Section, curves: dict[str, list[tup
 
 
 def verdict(curve: str, points: Sequence[tuple[float, float]]) -> str:
-    """Whether the cost grows by at most 20 % from any point from 10 on to a later one; bytes may cost."""
+    """Return whether the cost grows by at most 20 % from any point from 10 on to a later one; bytes may cost."""
     if curve == "record size":
         return "(the cost of bytes)"
     growth = growth_of(points)
@@ -143,13 +143,13 @@ def verdict(curve: str, points: Sequence[tuple[float, float]]) -> str:
 
 
 def growth_of(points: Sequence[tuple[float, float]]) -> float:
-    """The largest ratio of a later point's cost to an earlier one's, from 10 on."""
+    """Return the largest ratio of a later point's cost to an earlier one's, from 10 on."""
     costs = [cost for x, cost in points if x >= 10]
     return max(later / earlier for index, earlier in enumerate(costs) for later in costs[index:])
 
 
 def curves_of(results: Sequence[Result]) -> dict[str, list[tuple[float, float]]]:
-    """Each curve's points: what grows, and CPU microseconds per record."""
+    """Return each curve's points: the quantity that grows, and CPU microseconds per record."""
     curves: dict[str, list[tuple[float, float]]] = {}
     for result in results:
         points = curves.setdefault(result.case.mode, [])

@@ -1,12 +1,12 @@
-"""Runs cases, interleaved, each in a process of its own, and takes medians.
+"""Run cases, interleaved, each in a separate process, and take medians.
 
-Called by `__main__.py` with what the plans made.
+Called by `__main__.py` with the sections of the plans.
 
-1. Rounds go over all cases in turn (the other way round in every second one), so that what disturbs the machine
-   for a while disturbs all clients.
-2. A run counts only if the broker has exactly the records that the client says were acknowledged: anything else
+1. A round runs all cases in turn (backwards in every second round), so that a disturbance of the machine affects
+   all clients.
+2. A run counts only if the broker has exactly the records that the client reports as acknowledged. Any other number
    raises `CountMismatchError` and ends the whole program.
-3. Each figure is a median over the rounds by itself; ratios are made of medians of one run of the program.
+3. Each figure is its own median over the rounds; ratios are of medians of one run of the program.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BenchmarkError(Exception):
 
 
 class CountMismatchError(BenchmarkError):
-    """The broker has another number of records than were acknowledged to the client."""
+    """The broker's number of records differs from the number acknowledged to the client."""
 
 
 @final
@@ -52,11 +52,11 @@ class Result:
 
 
 def run_once(case: Case, target: Target | None, cores: tuple[int, ...] = ()) -> Outcome:
-    """One case in a new process; its count is checked against the broker's.
+    """Run one case in a new process, and check its count against the broker's.
 
     Raises:
-        BenchmarkError: the worker failed.
-        CountMismatchError: as it says.
+        BenchmarkError: if the worker fails.
+        CountMismatchError: if the counts differ.
     """
     if target is not None:
         target.begin()
@@ -92,7 +92,7 @@ def run_interleaved(
     starting: Progress = lambda case: None,
     ended: Progress = lambda case: None,
 ) -> list[Result]:
-    """Every case against its brokers, round after round; the results are in the order of the cases."""
+    """Run every case against its brokers, round after round; the results are in the order of the cases."""
     figures: list[list[dict[str, float]]] = [[] for _ in runs]
     for number in range(rounds):
         order = list(enumerate(runs))

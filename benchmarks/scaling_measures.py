@@ -30,7 +30,7 @@ def spread(case: Case, bootstrap_servers: str) -> Outcome:
 
     async def send(producer: Producer, case: Case, values: Iterable[bytes], count: int) -> int:
         send = producer.send
-        # The places go on where the last part of the run ended.
+        # The places continue where the last part of the run ended.
         for value, (topic, partition) in zip(values, turns, strict=False):
             await send(topic, value, partition=partition)
         await producer.flush()
@@ -54,7 +54,7 @@ def senders(case: Case, bootstrap_servers: str) -> Outcome:
 
 
 def waiters(case: Case, bootstrap_servers: str) -> Outcome:
-    """So many tasks wait in `send()` for memory all the time; each record fills a batch, and is one wake-up."""
+    """Let tasks wait in `send()` for memory all the time; each record fills a batch, and is one wake-up."""
     slots = case.settings.buffer_memory // case.settings.batch_size
     tasks = int(case.options["tasks"]) + slots
 

@@ -1,16 +1,16 @@
-"""What the FastAPI dependency adds to a request: `python -m benchmarks.service_overhead`.
+"""The cost that the FastAPI dependency adds to a request: `python -m benchmarks.service_overhead`.
 
-One application with one route for each step from nothing to an acknowledged record, asked in turn, in another
-order each round, so that all meet the same machine: what a step adds is the median of its differences to the
-bare route in the same round, and the difference of the medians stands beside it.
+One application has one route for each step from nothing to an acknowledged record. They are requested in turn, in
+another order each round, so that the machine is the same for all. The cost of a step is the median of its
+differences to the bare route in the same round; the difference of the medians is shown next to it.
 
-| route | what it does | less the one before: |
+| route | what it does | difference to the one before |
 |---|---|---|
 | `bare` | answers 204 | |
-| `nothing` | asks for a dependency that does nothing | FastAPI's own price of a dependency |
-| `dependency` | asks for `ProducerDep`, and leaves it | finding the producer |
-| `send` | and has a record accepted by `send()` | accepting it |
-| `global` | `send()` of a producer in a global variable, no dependency | (less `bare`: `send()` alone) |
+| `nothing` | has a dependency that does nothing | FastAPI's own cost of a dependency |
+| `dependency` | has `ProducerDep`, and does not use it | finding the producer |
+| `send` | also sends a record by `send()` | accepting the record |
+| `global` | `send()` of a producer in a global variable, no dependency | (to `bare`: `send()` alone) |
 | `send_now` | the same with `linger.ms=0`: the record goes to the broker before the answer goes to the client | |
 | `send_and_wait` | `ProducerDep`, and waits for the acknowledgement | the round trip to the null broker |
 | `service` | `ServiceDep` and `DeadlineDep`, `service.send()` | |
@@ -58,7 +58,7 @@ from benchmarks.broker import broker_process
 from benchmarks.null_broker import null_broker
 
 ROUTES = ("bare", "nothing", "dependency", "global", "send", "send_now", "send_and_wait", "service")
-# Each step, and what it is to be held against.
+# Each step, and the step to compare it with.
 STEPS = (
     ("FastAPI's price of a dependency", "nothing", "bare"),
     ("finding the producer", "dependency", "nothing"),
@@ -81,7 +81,7 @@ async def _nothing() -> None:
 
 
 def make_app(servers: str) -> FastAPI:
-    """The application; the producer in its routes is the service's."""
+    """Return the application; the producer in its routes is the service's."""
     service = ProducerService(lambda: Producer(servers))
     waiting = ProducerService(lambda: Producer(servers, linger_ms=0))
     app = FastAPI(lifespan=lifespan(service, lifespan(waiting, name="waiting")))
@@ -128,13 +128,13 @@ def make_app(servers: str) -> FastAPI:
 
 
 def warm_up(requests: int) -> int:
-    """How many rounds come before those that count."""
+    """Return how many rounds come before those that count."""
     return min(requests, 300)
 
 
 @contextmanager
 def brokers(kind: str) -> Iterator[tuple[str, Callable[[], int]]]:
-    """Brokers in a process of their own: their address, and what tells how many records they have."""
+    """Run brokers in a separate process; yield their address, and a function that counts their records."""
     if kind == "fake":
         with broker_process(topic=TOPIC, partitions=6) as fake:
             yield fake.bootstrap_servers, lambda: fake.count(TOPIC)
@@ -144,7 +144,7 @@ def brokers(kind: str) -> Iterator[tuple[str, Callable[[], int]]]:
 
 
 def shuffled(number: int) -> list[str]:
-    """The routes in another order for each round, so that none always follows the same one."""
+    """Return the routes in another order for each round, so that none always follows the same one."""
     return random.Random(number).sample(ROUTES, len(ROUTES))
 
 
@@ -152,7 +152,7 @@ def shuffled(number: int) -> list[str]:
 
 
 async def call_directly(servers: str, requests: int) -> dict[str, dict[str, list[float]]]:
-    """Seconds of each request of each route: wall time, and processor time of this thread."""
+    """Return the seconds of each request of each route: wall time, and processor time of this thread."""
     app = make_app(servers)
     found: dict[str, dict[str, list[float]]] = {
         kind: {route: [] for route in ROUTES} for kind in ("wall", "cpu")
@@ -183,7 +183,7 @@ async def call_directly(servers: str, requests: int) -> dict[str, dict[str, list
                     "client": ("client", 1),
                     "state": dict(state or {}),
                 }
-                # What the request before left to be done is not this one's.
+                # Work left by the request before must not count for this one.
                 await asyncio.sleep(0.0005)
                 cpu, wall = time.thread_time(), time.perf_counter()
                 await app(scope, receive, send)
@@ -198,13 +198,13 @@ async def call_directly(servers: str, requests: int) -> dict[str, dict[str, list
 
 
 def serve(servers: str, descriptor: int) -> None:
-    """The server's process."""
+    """Run the server's process."""
     config = uvicorn.Config(make_app(servers), loop="uvloop", access_log=False, log_level="warning")
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])
 
 
 def ask_over_http(servers: str, requests: int) -> dict[str, list[float]]:
-    """Seconds until the whole answer is there, of each request of each route, over one connection."""
+    """Return the seconds until the whole answer, of each request of each route, over one connection."""
     found: dict[str, list[float]] = {route: [] for route in ROUTES}
     with socket.create_server(("127.0.0.1", 0)) as listener:
         command = [sys.executable, "-m", __spec__.name, "--serve", servers, str(listener.fileno())]
@@ -241,7 +241,7 @@ def ask_over_http(servers: str, requests: int) -> dict[str, list[float]]:
 
 
 def overheads(found: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Microseconds that each step adds: median of the differences in a round, and difference of the medians."""
+    """Return the microseconds of each step: median of the differences in a round, and difference of the medians."""
     return {
         name: {
             "paired_p50": 1e6
@@ -262,10 +262,10 @@ def _version(library: str) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.service_overhead", description=__doc__)
-    parser.add_argument("--requests", type=int, default=2000, help="of each route, each way (2000)")
-    parser.add_argument("--json", type=Path, help="where every figure goes")
+    parser.add_argument("--requests", type=int, default=2000, help="requests of each route, each way (2000)")
+    parser.add_argument("--json", type=Path, help="the file for every figure")
     parser.add_argument(
-        "--broker", choices=("null", "fake"), default="null", help="without a C compiler: fake"
+        "--broker", choices=("null", "fake"), default="null", help="use fake without a C compiler"
     )
     arguments = parser.parse_args()
     with brokers(arguments.broker) as (servers, count):
@@ -273,7 +273,7 @@ def main() -> None:
             direct = runner.run(call_directly(servers, arguments.requests))
         http = ask_over_http(servers, arguments.requests)
         kept = count()
-    # Five routes send in each of two ways; a record less would make the figures those of something else.
+    # Five routes send in each of two ways; a missing record would make the figures meaningless.
     expected = 2 * 5 * (arguments.requests + warm_up(arguments.requests))
     if kept != expected:
         raise SystemExit(f"the broker has {kept} records instead of {expected}")

@@ -1,8 +1,8 @@
-"""Sensors that keep nothing: what recording metrics costs is the difference from a producer that has these.
+"""Sensors that keep nothing: the cost of recording metrics is the difference to a producer with these.
 
 Used by `recording.py`, which measures time, and by `tests/budget/program.py`, which counts instructions.
 
-1. Clocks are read and sensors are called as always; only what a sensor does with its arguments is left out.
+1. Clocks are read and sensors are called as always; only a sensor's work on its arguments is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aioproduce.metrics import ProducerMetrics
 
 @final
 class _SilentBatches:
-    """Takes what `BatchMetrics` takes in of each batch, and keeps nothing."""
+    """The calls of `BatchMetrics` for each batch, which keep nothing."""
 
     def __init__(self, metrics: BatchMetrics) -> None:
         self._metrics = metrics
@@ -38,7 +38,7 @@ class _SilentBatches:
 
 @final
 class _SilentNode:
-    """Takes what `NodeMetrics` takes in of each request, and keeps nothing."""
+    """The calls of `NodeMetrics` for each request, which keep nothing."""
 
     in_flight: Any = int
 
@@ -53,7 +53,7 @@ class _SilentNode:
 
 
 class SilentMetrics(ProducerMetrics):  # type: ignore[misc]  # final for everyone else
-    """Sensors that keep nothing of batches, requests and turns."""
+    """Sensors of batches, requests and turns that keep nothing."""
 
     def __init__(self, windows: Any) -> None:
         super().__init__(windows)
@@ -76,6 +76,6 @@ class SilentMetrics(ProducerMetrics):  # type: ignore[misc]  # final for everyon
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Give each producer that is made meanwhile these sensors."""
+    """Give these sensors to each producer that is made during the context."""
     with mock.patch("aioproduce.producer.life.ProducerMetrics", SilentMetrics):
         yield

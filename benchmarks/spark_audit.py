@@ -1,11 +1,11 @@
 """Measure the `audit` job: `python -m benchmarks.spark_audit [--rows 2000000 6000000] [--rounds 5]`.
 
-A lake as `land` writes it, made with pyarrow: values of 100 random bytes, sixteen producers with marks,
-records dealt to eight partitions at random, as keys do. Audited by everything that can read it, in turn:
-Python workers that read Parquet themselves (what the job does), Spark's own reader with the same passes,
-the driver alone, and a plain Spark aggregation by id and number, which is what one would write without
-this package. The first round is cold: it starts workers. Two lakes of each size: a clean one, where the
-first pass is all, and one with a hole and a duplicate in every hundredth block. Every outcome is checked.
+The lake is as `land` writes it, made with pyarrow: values of 100 random bytes, sixteen producers with marks, and
+records in eight random partitions, as with keys. Everything that can read it audits it in turn: Python workers that
+read Parquet (as the job does), Spark's reader with the same passes, the driver alone, and a plain Spark aggregation
+by id and number, as a user would write it without this package. The first round is cold: it starts workers. There
+are two lakes of each size: a clean one, which needs the first pass only, and one with a hole and a duplicate in
+every hundredth block. Every outcome is checked.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def make_lake(folder: Path, rows: int, *, is_damaged: bool) -> tuple[int, int]:
-    """Write it; how many numbers are missing and how many rows are there twice."""
+    """Write the lake; return how many numbers are missing, and how many rows are duplicates."""
     random = np.random.default_rng(7)
     ids = [random.bytes(16) for _ in range(PRODUCERS)]
     each = rows // PRODUCERS
-    # Producers take turns, some records at a time, as their batches do.
+    # Producers take turns, some records at a time, as batches do.
     turn = np.arange(each * PRODUCERS) // 500 % PRODUCERS
     numbers = np.empty(len(turn), dtype=np.int64)
     for producer in range(PRODUCERS):

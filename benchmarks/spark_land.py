@@ -1,9 +1,9 @@
 """Measure the `land` job: `python -m benchmarks.spark_land [--rows 2000000] [--rounds 4]`.
 
-A real broker, rows of 100 random bytes with keys and stamps (sent by librdkafka), landed into a new lake again and
-again by one session: the whole job, from the start of the query to its end, AvailableNow. The first round is cold.
-rows/s is of the wall clock; CPU is that of the JVM and of this process, without the broker, on the same cores.
-Every lake is counted by pyarrow.
+One session lands rows of 100 random bytes with keys and stamps (sent by librdkafka) from a real broker into a new
+lake, again and again: the whole job, from the start of the query to its end, AvailableNow. The first round is cold.
+rows/s is by the wall clock; CPU is that of the JVM and of this process, without the broker, on the same cores.
+pyarrow counts every lake.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def fill(bootstrap_servers: str, rows: int, *, is_stamped: bool) -> None:
-    """Send the rows, and see that all of them were delivered."""
+    """Send the rows, and check that all of them were delivered."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -82,7 +82,7 @@ def fill(bootstrap_servers: str, rows: int, *, is_stamped: bool) -> None:
 
 
 def cpu_seconds() -> float:
-    """Of the session's JVM and of this process."""
+    """Return the processor seconds of the session's JVM and of this process."""
     gateway: Any = SparkContext._gateway
     fields = Path(f"/proc/{gateway.proc.pid}/stat").read_text().rpartition(")")[2].split()
     jvm = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -92,7 +92,7 @@ def cpu_seconds() -> float:
 def land_once(
     options: argparse.Namespace, bootstrap: str, spark: SparkSession, lake: Path
 ) -> tuple[float, float]:
-    """Land everything into a lake; seconds of the query, and of processors."""
+    """Land everything into a lake; return the seconds of the query, and processor seconds."""
     parser = argparse.ArgumentParser()
     land.add_arguments(parser)
     add_common_arguments(parser)

@@ -1,15 +1,15 @@
-"""The sink beside Spark's own Kafka sink: `python -m benchmarks.spark_sink` prints the table.
+"""The sink compared with Spark's own Kafka sink: `python -m benchmarks.spark_sink` prints the table.
 
-One session (`local[2]`), one real broker on the same cores, one DataFrame of 100 bytes a row, cached; every
-contender writes all of it in each round, forwards and backwards in turn. Spark's sink runs as it comes (default)
-and tuned: with batches 64 times larger and `linger.ms=20`. "Its own work" is ours with `stamp=off`, which is what
-Spark's sink does.
+One session (`local[2]`), one real broker on the same cores, one cached DataFrame of 100 bytes a row; every
+contender writes all of it in each round, forwards and backwards in turn. Spark's sink runs with its defaults, and
+tuned: with batches 64 times larger and `linger.ms=20`. "Its own work" is ours with `stamp=off`, the same work as
+Spark's sink.
 
-1. Only acknowledged records count: after each write the topic's end offsets must be what was written, or the
-   program ends with an error. Each write has a topic of its own, which is deleted then.
-2. CPU is of Spark's whole family of processes: the JVM, its daemon, its workers and those of them that have ended.
-3. Requests are what the clients say: ours Produce requests; Java's all requests, some ten of which are others.
-4. The time of a batch is that of a small write, from its call to its end, as a micro-batch's would be.
+1. Only acknowledged records count: after each write the topic's end offsets must equal the number written, or the
+   program ends with an error. Each write has a separate topic, which is deleted after it.
+2. CPU is of all of Spark's processes: the JVM, its daemon, its workers, and those of them that have ended.
+3. Requests are as the clients report them: ours Produce requests; Java's all requests, about ten of them others.
+4. The time of a batch is that of a small write, from its call to its end, as for a micro-batch.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ class Run:
     """One write of all rows, or of a small batch.
 
     Attributes:
-        contender: Who.
+        contender: The name of the contender.
         rows: Records, all acknowledged.
-        seconds: By the clock.
+        seconds: Wall time.
         cpu: Processor seconds of Spark and its workers.
-        requests: As the module's text says.
+        requests: As in rule 3 of the module.
         is_small: Whether it is one of the small writes.
     """
 
@@ -107,13 +107,13 @@ class Run:
 
 
 def family_cpu(pid: int) -> float:
-    """Processor seconds of a process and all that it started, the ended ones included."""
+    """Return the processor seconds of a process and its descendants, ended ones included."""
     seconds = 0.0
     for each in family(pid):
         try:
             fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it ended meanwhile, and is in its parent's sum from now on
+            continue  # it has just ended, and its parent's sum has it from now on
         seconds += sum(int(fields[place]) for place in (11, 12, 13, 14)) / TICKS
     return seconds
 
@@ -124,9 +124,9 @@ class Bench:
     Args:
         spark: The session.
         cluster: The broker.
-        rows: How many a write has.
-        small_rows: How many a small one has.
-        folder: Where the sinks' metrics go.
+        rows: The number of rows of a write.
+        small_rows: The number of rows of a small write.
+        folder: The folder for the sinks' metrics.
     """
 
     def __init__(self, spark: Any, cluster: KafkaCluster, rows: int, small_rows: int, folder: Path) -> None:
@@ -139,7 +139,7 @@ class Bench:
         self._topics = 0
 
     def _cached(self, rows: int) -> Any:
-        """Lines of JSON, which lz4 makes about half as long."""
+        """Return lines of JSON, which lz4 makes about half as long."""
         line = (
             """concat('{"order": ', id, ', "customer": ', pmod(hash(id), 99991), ', "cents": ',"""
             """ pmod(hash(id, 7), 999983), ', "state": "', elt(1 + pmod(id, 3), 'paid', 'open', 'sent'),"""
@@ -153,7 +153,7 @@ class Bench:
         return frame
 
     def write(self, contender: Contender, rows: int, *, is_small: bool, is_kept: bool) -> None:
-        """Write once, and see that the topic has just that."""
+        """Write once, and check that the topic has exactly these records."""
         self._topics += 1
         topic = self._cluster.create_topic(f"bench-{self._topics}", partitions=TOPIC_PARTITIONS)
         options = {"kafka.bootstrap.servers": self._cluster.bootstrap_servers, "topic": topic}
@@ -177,11 +177,11 @@ class Bench:
             self.runs.append(Run(contender.name, rows, seconds, cpu, requests, is_small))
 
     def _java_requests(self) -> int:
-        """Requests that the producers within the JVM have sent so far."""
+        """Return the number of requests that the producers within the JVM have sent so far."""
         context = self._spark.sparkContext
         jvm, gateway = context._jvm, context._gateway
         server = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
-        # The server's own class is not for others: its methods are called as those of the interface.
+        # The server's class is not public: call its methods as those of the interface.
         methods = {each.getName(): each for each in jvm.java.lang.Class.forName(_MBEAN_SERVER).getMethods()}
 
         def call(method: str, *values: object) -> Any:
@@ -198,7 +198,7 @@ class Bench:
 
 
 def figures(runs: list[Run]) -> dict[str, dict[str, float]]:
-    """The medians of each contender's writes, and the 99th percentile of its small ones."""
+    """Return the medians of each contender's writes, and the 99th percentile of its small ones."""
     found: dict[str, dict[str, float]] = {}
     for name in dict.fromkeys(run.contender for run in runs):
         large = [run for run in runs if run.contender == name and not run.is_small]
@@ -220,10 +220,10 @@ def figures(runs: list[Run]) -> dict[str, dict[str, float]]:
 
 
 def targets(runs: list[Run]) -> list[tuple[str, float, str, bool]]:
-    """What is asked of the sink: in words, what came out, what is asked, and whether that is met.
+    """Return the targets of the sink: name, result, target, and whether it is met.
 
-    A ratio is the median of each round's: two writes of a round are neighbours in time, and the machine's moods are
-    longer than that.
+    A ratio is the median of the rounds' ratios: two writes of a round follow each other, and disturbances of the
+    machine last longer than that.
     """
     seconds, cpu = _by_round(runs, "seconds"), _by_round(runs, "cpu")
     least = [
@@ -248,7 +248,7 @@ def targets(runs: list[Run]) -> list[tuple[str, float, str, bool]]:
 
 
 def _by_round(runs: list[Run], figure: str) -> dict[str, list[float]]:
-    """A figure of each contender's large writes, in the order of rounds."""
+    """Return a figure of each contender's large writes, in the order of rounds."""
     found: dict[str, list[float]] = {}
     for run in runs:
         if not run.is_small:
@@ -293,7 +293,7 @@ def show(runs: list[Run], console: Console, title: str) -> None:
 
 
 def session(jars: tuple[Path, ...], folder: Path) -> Any:
-    """Spark with two cores, as the figures that it is compared with were taken."""
+    """Start Spark with two cores, as for the figures that it is compared with."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -318,7 +318,7 @@ def session(jars: tuple[Path, ...], folder: Path) -> Any:
 
 
 def main(arguments: list[str]) -> None:
-    """Measure, and tell."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.spark_sink",
         description=__doc__,

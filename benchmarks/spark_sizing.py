@@ -1,14 +1,14 @@
-"""How many executors, partitions and brokers: what a million records take of a processor in each job.
+"""The number of executors, partitions and brokers, from the processor time of a million records in each job.
 
     python -m benchmarks.spark_sizing [--rows 2000000] [--json FILE] [--write docs/how-to/spark-deployment.md]
 
 One real broker, one Spark session with two cores, all on this machine. The sink writes cached rows of 100 bytes,
-`land` reads them into a lake, `audit` audits it; each once to warm up and then a number of times, of which the
-median is shown. Processor time is what the kernel counts for the JVM and its Python workers, with those that
-have ended; that of the broker is counted by itself.
+`land` reads them into a lake, `audit` audits it. Each runs once to warm up and then a number of times; the median
+is shown. Processor time is the kernel's for the JVM and its Python workers, with those that have ended; that of the
+broker is counted separately.
 
-1. A round counts only if all rows are there: acknowledged, landed, audited.
-2. What is multiplied up is processor time, which a busy machine lengthens less than it does the clock's.
+1. A round counts only if no row is missing: all are acknowledged, landed, audited.
+2. The sizes are extrapolated from processor time, which a busy machine lengthens less than wall time.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ PARTITIONS: Final = 4
 RATES: Final = (1_000_000, 10_000_000)
 UTILISATION: Final = 0.6
 CORES: Final = 4
-"""Of an executor, and of a broker."""
+"""The cores of an executor, and of a broker."""
 
 REPLICATION: Final = 3
 WIRE_MBYTES: Final = 1_000.0
-"""Megabytes a second that a broker's network takes, in and out together: a share of 10 Gbit/s."""
+"""Megabytes a second of a broker's network, in and out together: a share of 10 Gbit/s."""
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _MARK: Final = (
@@ -61,14 +61,14 @@ _END: Final = "<!-- sizing: end -->"
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One job, once.
+    """One run of a job.
 
     Attributes:
         job: `sink`, `land`, `audit`.
         rows: Records.
-        seconds: By the clock.
+        seconds: Wall time.
         spark_seconds: Processor time of the JVM and its workers.
-        broker_seconds: That of the broker.
+        broker_seconds: Processor time of the broker.
     """
 
     job: str
@@ -90,14 +90,14 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a rate asks for.
+    """The size of a cluster for a rate.
 
     Attributes:
-        cores: For each job.
-        executors: Of `CORES` cores, for each job.
+        cores: The cores for each job.
+        executors: The executors of `CORES` cores for each job.
         partitions: One for each core of the landing.
-        brokers_by_processor: Of `CORES` cores: leaders and, at half of their cost, followers.
-        brokers_by_wire: By the bytes that go in and out.
+        brokers_by_processor: The brokers of `CORES` cores: leaders and, at half of their cost, followers.
+        brokers_by_wire: The brokers for the bytes that go in and out.
     """
 
     cores: dict[str, int]
@@ -108,17 +108,17 @@ class Need:
 
 
 def need(rate: int, spark: dict[str, float], broker: dict[str, float], wire_bytes: float) -> Need:
-    """Work it out.
+    """Return the size for a rate.
 
     Args:
         rate: Records a second.
         spark: Processor seconds of Spark for a million records, by job.
-        broker: Likewise of the broker.
-        wire_bytes: Of a record in the broker's log.
+        broker: Processor seconds of the broker for a million records, by job.
+        wire_bytes: Bytes of a record in the broker's log.
     """
     millions = rate / 1e6
     cores = {job: math.ceil(millions * cost / UTILISATION) for job, cost in spark.items()}
-    # A follower fetches and appends what a leader took in, without checking it: half, to be on the safe side.
+    # A follower fetches and appends a leader's records without checking them: half the cost is a safe estimate.
     processor = millions * (broker["sink"] * (1 + (REPLICATION - 1) / 2) + broker["land"])
     # In at the leader, in and out for each follower, out to the landing.
     wire = rate * wire_bytes * (1 + 2 * (REPLICATION - 1) + 1) / 1e6
@@ -149,8 +149,8 @@ class Bench:
     Args:
         spark: The session.
         cluster: The broker.
-        rows: Of a round.
-        folder: For lakes.
+        rows: The rows of a round.
+        folder: The folder for lakes.
     """
 
     def __init__(self, spark: SparkSession, cluster: KafkaCluster, rows: int, folder: Path) -> None:
@@ -173,7 +173,7 @@ class Bench:
         return frame
 
     def round(self, *, is_kept: bool) -> None:
-        """Each job once, on a topic and in a lake of its own."""
+        """Run each job once, with a new topic and a new lake."""
         topic = self._cluster.create_topic(f"sizing-{uuid.uuid4().hex[:8]}", partitions=PARTITIONS)
         lake = self._folder / topic
         servers = self._cluster.bootstrap_servers
@@ -194,7 +194,7 @@ class Bench:
                 land, "--bootstrap-servers", servers, "--topics", topic, "--lake", str(lake), "--quiet"
             )
         with self._timed("audit", is_kept=is_kept):
-            # By workers: a lake of this size the job would read in this process, of which a cluster has one.
+            # By workers: the job would read a lake of this size in the driver, of which a cluster has one.
             audited = self._run(audit, "--lake", str(lake), "--topics", topic, "--reader", "files")
         if not written == audited["rows"] == self._rows or audited["lost"] or audited["duplicates"]:
             raise SystemExit(f"not all rows are there: written {written}, landed {landed}, audited {audited}")
@@ -223,7 +223,7 @@ class Bench:
 
 def session(jars: tuple[Path, ...], folder: Path) -> SparkSession:
     """Two cores, and a JVM that is given the time to become fast."""
-    # The process in which Spark makes a data source's writer goes by the environment, not by the setting.
+    # The process in which Spark makes a data source's writer uses the environment, not the setting.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     return (
         SparkSession.builder.appName("sizing")
@@ -299,7 +299,7 @@ def put(text: str, file: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Measure, and tell."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.spark_sizing",
         description=__doc__,

@@ -1,13 +1,13 @@
-"""Where the time of a record goes, stage by stage: `python -m benchmarks.stages`.
+"""The time of a record in each stage: `python -m benchmarks.stages`.
 
 For docs/explanation/measurements.md.
 
 One producer, uvloop, null broker; values of 100 bytes, batches of 64 KiB; processor seconds of this process.
 
-1. What every record pays is timed by itself, in a loop of which the empty loop is taken off.
-2. What a batch or a request pays is timed in place: the few methods that each of them passes through once are
-   wrapped in two looks at the clock (a tenth of a microsecond). A stage within another is taken off that.
-3. Of the checksum the limit is measured as well: the least that its work can cost on this machine.
+1. The cost of every record is timed separately, in a loop, and the time of the empty loop is subtracted.
+2. The cost of a batch or a request is timed in place: the few methods that each of them passes through once are
+   wrapped in two readings of the clock (a tenth of a microsecond). An inner stage is subtracted from the outer one.
+3. For the checksum the limit is measured, too: the least time that its work can take on this machine.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CHECKSUM: Final = "(the checksum alone, which is part of the seal)"
 
 
 class Stopwatch:
-    """Time and calls by stage; a stage within another is taken off the outer one."""
+    """Time and calls by stage; an inner stage is subtracted from the outer one."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -74,7 +74,7 @@ class Stopwatch:
 
 @contextmanager
 def wrapped(watch: Stopwatch) -> Iterator[None]:
-    """While this is entered, the stages are timed."""
+    """Time the stages during the context."""
     originals = {name: getattr(owner, method) for name, (owner, method) in STAGES.items()}
     for name, (owner, method) in STAGES.items():
         setattr(owner, method, watch.timed(name, originals[name]))
@@ -86,12 +86,12 @@ def wrapped(watch: Stopwatch) -> Iterator[None]:
 
 
 def least(measure: Callable[[], float]) -> float:
-    """The quickest of a few: what else the machine did is not the stage's."""
+    """Return the fastest of a few: other work on the machine is not the stage's."""
     return min(measure() for _ in range(ROUNDS))
 
 
 def per_call(function: Callable[[], object], calls: int) -> float:
-    """Processor seconds of one call, without the loop around it."""
+    """Return the processor seconds of one call, without the loop around it."""
     began = time.process_time()
     for _ in range(calls):
         pass
@@ -179,7 +179,7 @@ async def measured(servers: str, batches: Callable[[], int]) -> dict[str, dict[s
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print all stages."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stages", description=__doc__)
     parser.add_argument("--json", action="store_true", help="for a program")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What an import costs: a new interpreter that imports the producer, less one that imports nothing."""
+"""The cost of an import: a new interpreter that imports the producer, less one that imports nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATEMENTS = (
 
 
 def import_times(rounds: int) -> dict[str, float]:
-    """Milliseconds of CPU time for each statement: medians of so many rounds, interleaved."""
+    """Return the milliseconds of CPU time of each statement: medians of a number of interleaved rounds."""
     runs: dict[str, list[float]] = {statement: [] for statement in ("pass", *STATEMENTS)}
     # The first round reads the files from the disk, and is not counted.
     for number in range(rounds + 1):

@@ -1,10 +1,10 @@
-"""What the clients send to: the null broker, a FakeCluster, a real Kafka; each counts the records that it has.
+"""The targets of the clients: the null broker, a FakeCluster, a real Kafka; each counts the records that it has.
 
 Called by the runner, in the parent process.
 
-1. A count is the broker's own: what came in since `begin()`, from its logs' ends. It is never taken from a client.
+1. A count is the broker's own: the records since `begin()`, by the ends of its logs. It never comes from a client.
 2. Real Kafka keeps its data in a temporary folder and drops old segments by itself, so that a long comparison does
-   not fill the disk; end offsets count what was written, kept or not.
+   not fill the disk; end offsets count all records written, dropped or not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KAFKA_SETTINGS = {
     "log.retention.check.interval.ms": "5000",
     "log.segment.delete.delay.ms": "1000",
 }
-# Brokers that run for minutes: both of the JVM's compilers, and the heap that Kafka does well with.
+# Brokers that run for minutes: both of the JVM's compilers, and a heap that suits Kafka.
 KAFKA_JVM_FLAGS = ("-Xms512m", "-Xmx512m", "-Dkafka.log.level=WARN")
 
 
@@ -49,11 +49,11 @@ class Target(Protocol):
         """The records of the topic since `begin()`."""
 
     def shape(self) -> dict[str, float]:
-        """How the records came, as figures: in how large batches and requests; empty if that is not known."""
+        """Return the sizes of batches and requests as figures; empty if they are not known."""
 
 
 class FakeTarget:
-    """A FakeCluster: Python, so it often is the limit; for where no C compiler is."""
+    """A FakeCluster, for machines without a C compiler. It is Python, so it is often the limit."""
 
     name = "fake cluster"
 
@@ -127,7 +127,7 @@ class KafkaTarget:
 
 @contextmanager
 def _on_cores(cores: tuple[int, ...]) -> Iterator[None]:
-    """What is started meanwhile inherits these processors; threads of this process other than the caller do not."""
+    """Pin child processes started in the context; other threads of this process than the caller keep theirs."""
     before = os.sched_getaffinity(0)
     if cores:
         os.sched_setaffinity(0, cores)
@@ -165,7 +165,7 @@ def null_target(
 
 @contextmanager
 def fake_target(cores: tuple[int, ...] = ()) -> Iterator[FakeTarget]:
-    """A FakeCluster in a process of its own, on these processors."""
+    """Run a FakeCluster in a separate process, on these processors."""
     with ExitStack() as stack:
         with _on_cores(cores):
             process = stack.enter_context(broker_process(topic=TOPIC, partitions=PARTITIONS))
@@ -174,10 +174,10 @@ def fake_target(cores: tuple[int, ...] = ()) -> Iterator[FakeTarget]:
 
 @contextmanager
 def kafka_target() -> Iterator[KafkaTarget]:
-    """Three real brokers. They get every processor: three of them would starve on one.
+    """Run three real brokers. They may use every processor: three of them would starve on one.
 
     Raises:
-        KafkaUnavailableError: there is no Java or Maven.
+        KafkaUnavailableError: if there is no Java or Maven.
     """
     from tests.kafka_cluster import KafkaCluster
     from tests.kafka_install import find_or_install

@@ -1,11 +1,11 @@
-"""Transactions a second, by size, beside confluent-kafka and Java: `python -m benchmarks.transactions`.
+"""Transactions a second, by size, compared with confluent-kafka and Java: `python -m benchmarks.transactions`.
 
-One real Kafka broker, records of 100 bytes, one partition, in one run and interleaved. Every run's topic is read
-back as a reader of committed records does it: what is not there does not count.
+One real Kafka broker, records of 100 bytes, one partition, in one run and interleaved. A reader of committed
+records reads every run's topic: records that it does not get do not count.
 
 1. One transaction after another, of 1 to 100,000 records: ours (up to 100 records by `send()`, more by
-   `send_many()`), confluent-kafka's and those of Kafka's Java producer, whose JVM goes on from round to round.
-2. Records a second where a transaction is committed each 500 ms, beside the idempotent producer without any.
+   `send_many()`), confluent-kafka's and those of Kafka's Java producer, whose JVM runs through all rounds.
+2. Records a second with a commit each 500 ms, compared with the idempotent producer without transactions.
 3. 1,000 tasks that each send one record again and again by `group_commit(0.05)`; a transaction for each record is
    the first row of 1.
 """
@@ -47,7 +47,7 @@ Figures = dict[str, Any]
 
 
 class Site:
-    """A broker, a topic of its own for each run, and the JVMs of Java's producers."""
+    """A broker, a separate topic for each run, and the JVMs of Java's producers."""
 
     def __init__(self, cluster: KafkaCluster, install: KafkaInstall, jvms: ExitStack) -> None:
         self.cluster = cluster
@@ -80,10 +80,10 @@ class Site:
         return name
 
     def check(self, topic: str, records: int) -> None:
-        """See that so many records are committed.
+        """Check that this number of records is committed.
 
         Raises:
-            AssertionError: They are not.
+            AssertionError: if it is not.
         """
         found = len(read(self.servers, topic))
         assert found == records, f"{found} records are committed, and not {records}"

@@ -1,9 +1,9 @@
-"""One case in a process of its own: `python -m benchmarks.worker CASE BOOTSTRAP_SERVERS CORES`.
+"""One case in a separate process: `python -m benchmarks.worker CASE BOOTSTRAP_SERVERS CORES`.
 
-Started by the runner. Prints the outcome as one JSON line, the last on standard output.
+The runner starts it. It prints the outcome as one JSON line, the last on standard output.
 
 1. The process is pinned before it imports anything that starts threads.
-2. An error ends it with a traceback and another exit code than 0; the runner shows it.
+2. An error ends it with a traceback and an exit code other than 0; the runner shows it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib import import_module
 from benchmarks.cases import Case, Outcome
 from benchmarks.process import pin
 
-# Each is imported when it is asked for: a worker loads what its case needs and nothing else.
+# Each is imported on demand: a worker loads only what its case needs.
 MEASURES = {
     "throughput": "benchmarks.worker:throughput",
     "latency": "benchmarks.worker:latency",

@@ -1,32 +1,34 @@
 """The command line: `aioproduce send`, `perf`, `dev`, `config`, `check`, `txn`, `dashboard` and `top`.
 
-`main` is the console script. It needs the extra `aioproduce[cli]` (typer and rich), which are imported when it
-runs and not before: the package can be imported without them, and says what to install when they are missing.
+`main` is the console script. It imports typer and rich (the extra `aioproduce[cli]`) when it runs. So the package
+can be imported without them, and an error says what to install.
 
-| module | what is there |
+| module | contents |
 |---|---|
 | `app` | the commands |
-| `options`, `help_texts` | their options; how help is laid out |
-| `settings` | options, environment and files into a `ProducerConfig` |
+| `options`, `help_texts` | options of several commands; layout of the help |
+| `settings` | from options, environment and files to a `ProducerConfig` |
 | `inputs` | the files and standard input, read by a thread and cut into lines |
-| `line_format` | a line into key and value |
-| `send_command`, `send` | `aioproduce send`: its options into a job; its run |
-| `tally`, `causes` | what became of each record; latency; the root of a failure, to count by |
+| `line_format` | from a line to key and value |
+| `send_command`, `send` | `aioproduce send`: from options to a job; the run |
+| `tally`, `causes` | outcome of each record, latency; the root cause that failures are counted by |
 | `failed_records` | the file of `--failed-to` and `--from-failed` |
 | `display` | progress bar, summary, messages |
-| `perf_command` | `aioproduce perf`: its options into a job |
-| `perf`, `perf_payloads` | its run; what the records hold |
-| `perf_lines`, `perf_timeline` | Kafka's lines and their counts; the course of the run |
-| `perf_report`, `perf_plot` | the JSON document, summary and bar; the picture |
-| `run`, `signals` | what both runs have in common; SIGINT and SIGTERM |
+| `perf_command`, `perf_options` | `aioproduce perf`: from options to a job; the options |
+| `perf`, `perf_payloads` | the run; the values of the records |
+| `perf_lines`, `perf_timeline` | Kafka's lines and their counts; the run over time |
+| `perf_report`, `perf_plot` | JSON document, summary and bar; the plot |
+| `run`, `signals` | the common part of both runs; SIGINT and SIGTERM |
+| `check`, `check_view` | `aioproduce check`: the attempts; the text for people |
 | `config_command` | `aioproduce config` |
-| `dev`, `dev_access` | `aioproduce dev`; how clients get into it |
-| `txn`, `txn_view` | `aioproduce txn`: its commands; what they show |
-| `txn_cluster`, `txn_error` | what they ask a cluster; why they cannot do what they were asked for |
+| `dev`, `dev_access` | `aioproduce dev`; TLS and login of its clients |
+| `txn`, `txn_view` | `aioproduce txn`: the commands; the tables |
+| `txn_cluster`, `txn_error` | requests to the cluster; the error of these commands |
 | `look` | `aioproduce dashboard` and `aioproduce top` |
-| `load` | what these show when no service is given: a load, and a demo's cluster with troubles |
-| `top`, `top_view` | the samples of a dashboard in the terminal; what the screen looks like |
-| `exit_codes` | what each exit code means |
+| `load` | a load to show without a service, and the demo's cluster with faults |
+| `top`, `top_view` | the samples of a dashboard in the terminal; the screen |
+| `exit_codes` | the meaning of each exit code |
+| `verifiable` | `python -m aioproduce.verifiable`: Kafka's VerifiableProducer |
 """
 
 from __future__ import annotations
@@ -44,13 +46,13 @@ _NEEDED = frozenset({"typer", "rich"})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; ends by `SystemExit` with one of `exit_codes.ExitCode`.
+    """Run the command line, and raise `SystemExit` with one of `exit_codes.ExitCode`.
 
     Args:
-        arguments: What follows the program's name; `sys.argv` by default.
+        arguments: The arguments after the program's name; those of `sys.argv` by default.
     """
-    # Until a run listens to it, Ctrl-C ends the process at once, as SIGTERM does: nothing has begun, and a
-    # traceback of imports helps nobody. A background job of a shell ignores it, which stays so.
+    # Until a run handles it, Ctrl-C ends the process at once, as SIGTERM does: nothing has begun, and a traceback
+    # of imports helps nobody. A background job of a shell ignores SIGINT, and must continue to.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:

@@ -1,4 +1,4 @@
-"""`python -m aioproduce.cli`: the same as the console script `aioproduce`."""
+"""The console script `aioproduce`, as `python -m aioproduce.cli`."""
 
 from aioproduce.cli import main
 

@@ -1,10 +1,10 @@
-"""The commands and their options: what the user typed becomes a job, or an error that says what to type.
+"""The commands: from a command line to a job, or to an error that names the remedy.
 
-Called by `aioproduce.cli.main`. Imports typer; what a single command needs is imported when it runs.
+Called by `aioproduce.cli.main`. It imports typer. Each command imports the rest when it runs.
 
 Invariants:
 
-1. Standard output has the result and nothing else, standard error has everything for people.
+1. Standard output gets the result and nothing else. Standard error gets everything for people.
 2. No expected error shows a traceback; an unexpected one does, since it is a bug.
 """
 
@@ -58,30 +58,28 @@ app: Final = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Send records to Kafka, and what helps with it.",
+    help="Send records to Kafka, and test and observe a producer.",
 )
 
 
 @app.callback(invoke_without_command=True, epilog=EPILOG)
 def root(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", "-V", help="Show the version, and how it was built.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", "-V", help="Show the version and the build.")] = False,
     verbose: Annotated[
         int,
         typer.Option(
             "--verbose",
             "-v",
             count=True,
-            help="Log to standard error; twice for more. It comes before the command: aioproduce -v send.",
+            help="Log to standard error; twice for more. Give it before the command: aioproduce -v send.",
         ),
     ] = 0,
 ) -> None:
-    """Send records to Kafka, and what helps with it."""
+    """Send records to Kafka, and test and observe a producer."""
     if verbose:
         logging.basicConfig(level=logging.INFO if verbose == 1 else logging.DEBUG)
-    # A bare -v asks for the version, as with many programs: there is nothing else to be verbose about.
+    # -v alone shows the version, as in many programs: without a command there is nothing to log.
     if version or (verbose and context.invoked_subcommand is None):
         raise typer.Exit(write_output(f"{build_info()}\n"))
 
@@ -99,11 +97,11 @@ def check(
     timeout: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Try every broker, and say at which step one cannot be reached, and why.
+    """Try every broker, and report at which step one fails, and why.
 
-    The steps: resolve, connect, tls, versions, login, metadata, and with a topic authorize: may we write to it?
-    Nothing is written, and no topic is created. A bootstrap server that the cluster's metadata does not name may be
-    down if another one answers.
+    The steps are resolve, connect, tls, versions, login and metadata. With a topic there is one more, authorize:
+    may this client write to it? The check writes nothing and creates no topic. A bootstrap server may be down if
+    another one answers and the cluster's metadata does not name it.
     """
     from aioproduce.cli.check import examine
     from aioproduce.cli.check_view import findings_view, problem_lines
@@ -131,17 +129,23 @@ app.command(epilog=EPILOG)(config)
 
 @app.command(epilog=EPILOG)
 def dev(
-    brokers: Annotated[int, typer.Option(min=1, max=100, help="How many.")] = 3,
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    brokers: Annotated[int, typer.Option(min=1, max=100, help="The number of brokers.")] = 3,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int,
-        typer.Option(min=0, max=65_435, help="Of the first broker, the others follow; 0 takes free ones."),
+        typer.Option(
+            min=0, max=65_435, help="The first broker's port; the others take the next ones. 0: free ports."
+        ),
     ] = 9092,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="NAME[:PARTITIONS]", help="Created at the start; repeatable."),
+        typer.Option(
+            "--topic", metavar="NAME[:PARTITIONS]", help="A topic to create at the start; repeatable."
+        ),
     ] = None,
-    partitions: Annotated[int, typer.Option(min=1, help="Of topics that do not say how many.")] = 6,
+    partitions: Annotated[
+        int, typer.Option(min=1, help="The number of partitions of a topic that names none.")
+    ] = 6,
     has_tls: Tls = False,
     mechanism: Sasl = None,
     user: User = None,
@@ -149,9 +153,10 @@ def dev(
     write_config: WriteConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a Kafka cluster in memory on loopback, until Ctrl-C. For development: all is lost at the end.
+    """Run a Kafka cluster in memory on loopback, until Ctrl-C. For development: all data is lost at the end.
 
-    With --tls or --sasl it writes a file with what clients need, for their --config. Only its owner may read it.
+    With --tls or --sasl it writes the settings that clients need to a file, for their --config. Only its owner may
+    read the file.
     """
     from aioproduce.cli.dev import parse_topics, run_dev
     from aioproduce.cli.dev_access import make_access
@@ -179,9 +184,9 @@ add_txn_commands(app)
 
 
 def run(arguments: Sequence[str] | None) -> None:
-    """Run a command; ends by `SystemExit`."""
+    """Run a command, and raise `SystemExit`."""
     lay_out(app)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A name that the terminal's encoding lacks must not end a run in a traceback.
+        # A character that the terminal's encoding lacks must not end a run with a traceback.
         sys.stdout.reconfigure(errors="backslashreplace")
     app(args=None if arguments is None else list(arguments), prog_name="aioproduce")

@@ -1,6 +1,6 @@
-"""The cause of a failure in words that are the same for each record that failed of it: they are counted by it.
+"""The root cause of a failure, in the same words for each record: failures are counted by it.
 
-Called by `tally`. A cause is the root: "Connection refused", not that the partition had no leader because of it.
+Called by `tally`. "Connection refused" is a root cause. A leader that is missing because of it is none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aioproduce.wire import error_codes as codes
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the root of an error, without what is of one record or batch only."""
+    """Return the root cause of an error, without the details of one record or batch."""
     root = error.__cause__
     if isinstance(root, NoBrokerAvailableError):
         return "; ".join(sorted(root.causes.values()))
@@ -28,7 +28,7 @@ def cause_of(error: BaseException) -> str:
         case BrokerRejectedError():
             return f"{error.name}: {codes.message_of(error.code)}"
         case DeliveryTimeoutError(code=None):
-            return "the broker takes no more requests"
+            return "the broker accepts no more requests"
         case DeliveryTimeoutError(code=int(code)):
             return f"{codes.name_of(code)}: {codes.message_of(code)}"
         case DisconnectedError():

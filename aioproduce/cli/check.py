@@ -1,7 +1,7 @@
-"""`aioproduce check`: tries each broker, and says at which step one cannot be reached, and why.
+"""`aioproduce check`: the attempt to reach each broker, the step at which it fails, and why.
 
-Called by `app`. The way to a broker is the producer's own: `core.cluster.cluster_check` on the producer's driver.
-Here what became of each attempt is put into words.
+Called by `app`. It connects as a producer does: `core.cluster.cluster_check` runs on the producer's driver. This
+module puts the outcome of each attempt into words.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _EXIT_CODES: Final = {
 @final
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the way to a broker.
+    """One step of an attempt to reach a broker.
 
     Attributes:
         name: `resolve`, `connect`, `tls`, `versions`, `login`, `metadata` or `authorize`.
-        is_done: Whether it succeeded; if not, it is the last one.
-        text: What was found, or the cause and the remedy.
-        seconds: How long it took; `None` where that is not known.
-        setting: Kafka's key to look at first, where there is one.
+        is_done: Whether it succeeded; if not, it is the last step.
+        text: The result, or the cause and the remedy.
+        seconds: The time that it took; `None` if that is not known.
+        setting: Kafka's key to look at first, if there is one.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Step:
 @final
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of one broker's address."""
+    """The outcome of the attempt at one address."""
 
     address: str
     is_bootstrap: bool
@@ -79,14 +79,14 @@ class Trial:
 
     @property
     def failure(self) -> Step | None:
-        """The step that failed, `None` where none did."""
+        """The step that failed; `None` if none did."""
         return None if self.steps[-1].is_done else self.steps[-1]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a check has found."""
+    """The result of a check."""
 
     cluster_id: str | None
     brokers: dict[int, str]
@@ -94,20 +94,20 @@ class Findings:
 
     @property
     def failures(self) -> list[Trial]:
-        """Those that count: a bootstrap server may be down, where another one answers and no metadata names it."""
+        """The failures that count: a bootstrap server may be down if another answers and no metadata names it."""
         has_answer = any(trial.failure is None for trial in self.trials)
         return [trial for trial in self.trials if trial.failure and (trial.node_ids or not has_answer)]
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the process ends with: by the first failure."""
+        """The exit code of the process: that of the first failure."""
         for trial in self.failures:
             assert trial.failure is not None
             return _EXIT_CODES.get(trial.failure.name, ExitCode.NOT_ACKNOWLEDGED)
         return ExitCode.DONE
 
     def as_json(self) -> dict[str, Any]:
-        """What `--json` prints. Its keys are part of the interface."""
+        """Return the document of `--json`. Its keys are part of the interface."""
         return {
             "is_reachable": not self.failures,
             "exit_code": int(self.exit_code),
@@ -122,11 +122,11 @@ async def examine(config: ProducerConfig, topic: str | None, timeout: float) -> 
 
     Args:
         config: The settings.
-        topic: The topic to ask for as well: is it there, and may we write to it?
-        timeout: Seconds for all of it.
+        topic: A topic to check, too: does it exist, and may this client write to it?
+        timeout: Seconds for the whole check.
 
     Raises:
-        ConfigError: The settings of TLS or the login contradict each other.
+        ConfigError: if the settings of TLS or the login contradict each other.
     """
     security = make_security(config)
     preload(with_login=security is not None and security.sasl is not None)
@@ -140,7 +140,7 @@ async def examine(config: ProducerConfig, topic: str | None, timeout: float) -> 
     driver.start(check, on_death=died.append, on_settled=lambda _: None)
     try:
         if not await driver.join(driver.now() + timeout):
-            check.abort(f"no more happened within {timeout:g} s (--timeout)", driver.now())
+            check.abort(f"this step did not end within {timeout:g} s (--timeout)", driver.now())
             driver.wake()
             await driver.join(driver.now() + _ABORT_BOUND)
     finally:
@@ -163,10 +163,10 @@ async def examine(config: ProducerConfig, topic: str | None, timeout: float) -> 
 
 
 async def _addresses(attempt: Attempt) -> list[str]:
-    """What the name means here; nothing where it has no address, or none in time."""
+    """Return the addresses of the name; none if it has none, or if the lookup takes too long."""
     loop = asyncio.get_running_loop()
     host, port = attempt.address.host, attempt.address.port
-    with contextlib.suppress(OSError, TimeoutError, UnicodeError):  # the attempt itself says why
+    with contextlib.suppress(OSError, TimeoutError, UnicodeError):  # the attempt itself reports the cause
         async with asyncio.timeout(1.0):
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             return list(dict.fromkeys(str(place[0]) for *_, place in found))
@@ -175,7 +175,7 @@ async def _addresses(attempt: Attempt) -> list[str]:
 
 @final
 class _Explanation:
-    """Puts one attempt into steps."""
+    """The steps of one attempt, in words."""
 
     __slots__ = ("_addresses", "_attempt", "_topic")
 
@@ -185,7 +185,7 @@ class _Explanation:
         self._topic = topic
 
     def steps(self) -> list[Step]:
-        """What was done, and what failed, at the end."""
+        """Return the steps that succeeded, then the one that failed, if any."""
         attempt = self._attempt
         done = self._done()
         if attempt.metadata is None:
@@ -253,7 +253,7 @@ class _Explanation:
 
     @property
     def _where(self) -> str:
-        """Which setting has this address."""
+        """The setting that contains this address."""
         return "bootstrap.servers" if self._attempt.is_bootstrap else "advertised.listeners"
 
     def _authorized(self, topic: str, topics: tuple[TopicMetadata, ...]) -> Step:
@@ -265,18 +265,18 @@ class _Explanation:
             )
         if found is None or code != NONE:
             words = "is not in the answer" if found is None else f"{name_of(code)}: {message_of(code)}"
-            return Step("metadata", False, f"topic {topic!r}: {words}. It is not created by a check")
+            return Step("metadata", False, f"topic {topic!r}: {words}. A check creates no topic")
         count = f"{len(found.partitions)} partition(s)"
         if found.authorized_operations is None:
             return Step(
-                "authorize", True, f"topic {topic!r}, {count}; the broker does not tell who may write"
+                "authorize", True, f"topic {topic!r}, {count}; the broker does not report who may write"
             )
         if not found.authorized_operations & _WRITE:
             return Step("authorize", False, f"no right to write to topic {topic!r}: grant Write on it")
         return Step("authorize", True, f"may write to topic {topic!r}, {count}")
 
     def _took(self, state: ConnectionState) -> float | None:
-        """Seconds from the state to the next one that was reached."""
+        """Return the seconds from this state to the next one that was reached."""
         began_at = self._attempt.reached.get(state)
         if began_at is None:
             return None
@@ -286,8 +286,8 @@ class _Explanation:
 
 
 _REMEDIES: Final = {
-    "resolve": ". Is the name right, and known to this machine's DNS? {setting} has it",
-    "connect": ". Is the broker up, and can this machine reach that port? {setting} has it",
+    "resolve": ". Is the name right, and known to this machine's DNS? It is set in {setting}",
+    "connect": ". Is the broker up, and can this machine reach that port? It is set in {setting}",
 }
 
 
@@ -297,8 +297,8 @@ def _is_of_name(error: BaseException | None) -> bool:
 
 
 def _certificate_words(channel: Any) -> str:
-    """Whose certificate the broker showed, and when it ends."""
-    look = getattr(channel, "peer_certificate", None)  # a stand-in's has none
+    """Return the subject of the broker's certificate, and when it expires."""
+    look = getattr(channel, "peer_certificate", None)  # a channel of a test has none
     shown = None if look is None else peer_certificate(*look())
     if shown is None:
         return "the certificate was not checked"

@@ -1,4 +1,4 @@
-"""What `aioproduce check` has found, for people: one line a step; of brokers that answer, one line each."""
+"""The findings of `aioproduce check` for people: a line for each step, or one for a broker that answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def findings_view(findings: Findings) -> RenderableType:
-    """All of it: each bootstrap server and each failure step by step, then who is there."""
+    """Return each bootstrap server and each failure step by step, then the brokers of the cluster."""
     parts: list[RenderableType] = []
     for trial in findings.trials:
         if trial.is_bootstrap or trial.failure is not None:
@@ -36,7 +36,7 @@ def findings_view(findings: Findings) -> RenderableType:
 
 
 def problem_lines(findings: Findings) -> Iterator[str]:
-    """The failures for standard error: a line for each, and one for brokers that say the same."""
+    """Yield the failures for standard error, one line for all brokers that fail in the same way."""
     addresses: dict[str, list[str]] = {}
     for trial in findings.trials:
         step = trial.failure

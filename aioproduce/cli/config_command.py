@@ -1,4 +1,4 @@
-"""`aioproduce config`: what the producer's settings are, all in a table or one by one.
+"""`aioproduce config`: the producer's settings, all in a list or one by one.
 
 Called by `app`.
 """
@@ -25,18 +25,18 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY]...",
-        help="Keys to explain, or a part of their names; none: a table of all.",
+        help="Keys to explain, or a part of their names; by default a list of all keys.",
         show_default=False,
     ),
 ]
 
 
 def config(names: Names = None, as_json: AsJson = False) -> None:
-    """Explain a setting: type, default, values, what it does, and how it is spelled elsewhere.
+    """Explain a setting: type, default, values, effect, and its spelling elsewhere.
 
     A KEY may be spelled as in Kafka (linger.ms), in Python (linger_ms), or as a variable
     (AIOPRODUCE_LINGER_MS). A part of a name, as in `aioproduce config ssl`, lists all keys that contain it.
-    docs/configuration.md has everything on one page.
+    docs/reference/configuration.md shows everything on one page.
     """
     from aioproduce.config import KEYS
 
@@ -54,7 +54,7 @@ def config(names: Names = None, as_json: AsJson = False) -> None:
 
 
 def _find(name: str) -> list[Key]:
-    """The key of that name, or all that have it in their names."""
+    """Return the key of that name, or all keys whose names contain it."""
     from aioproduce.config import KEYS
 
     wanted = name.strip().lower().removeprefix(PREFIX.lower()).replace("_", ".").replace("-", ".")
@@ -72,7 +72,7 @@ def _find(name: str) -> list[Key]:
 
 
 def _listed(key: Key) -> str:
-    """Two lines or three: its name, and what it does in a sentence."""
+    """Return two or three lines: the key's name, and the first sentence about it."""
     text = f"Refused: {key.text}" if key.is_refused else key.text
     first = _plain(text).partition(". ")[0].removesuffix(".")
     indent = " " * 4

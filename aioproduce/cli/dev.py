@@ -1,6 +1,6 @@
 """`aioproduce dev`: a Kafka cluster in memory on loopback, until Ctrl-C.
 
-Called by `app`. The cluster is `aioproduce.testing.FakeCluster`: for development, never for data that matters.
+Called by `app`. It runs `aioproduce.testing.FakeCluster`, for development and never for data that matters.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def parse_topics(topics: Sequence[str], default_partitions: int) -> dict[str, int]:
-    """Each `--topic name` or `name:partitions`.
+    """Return the topics of `--topic name` and `--topic name:partitions`.
 
     Raises:
-        ValueError: one is not of that form, or comes twice.
+        ValueError: if one is not of that form, or comes twice.
     """
     parsed: dict[str, int] = {}
     for topic in topics:
@@ -48,20 +48,20 @@ async def run_dev(
     *,
     as_json: bool,
 ) -> ExitCode:
-    """Run the cluster until SIGINT or SIGTERM, which is how it is meant to end.
+    """Run the cluster until SIGINT or SIGTERM, its normal end.
 
     Args:
-        brokers: How many.
-        host: Where to listen.
-        port: Of the first broker, the others follow; 0: free ones.
+        brokers: The number of brokers.
+        host: The address to listen on.
+        port: The first broker's; the others take the next ones. 0 takes free ports.
         topics: Name -> partitions, created at the start.
-        default_partitions: Of topics that clients create.
-        access: How clients get in.
-        as_json: Tell the addresses as one JSON object instead of text.
+        default_partitions: The partitions of topics that clients create.
+        access: TLS and login of the clients.
+        as_json: Print the addresses as one JSON object instead of text.
 
     Raises:
-        ConfigError: The file for the clients cannot be written.
-        MissingExtraError: It is to speak TLS, and the library for certificates is missing.
+        ConfigError: if the file for the clients cannot be written.
+        MissingExtraError: if TLS was asked for, and the library for certificates is missing.
     """
     ended = ended_by_signal()
     try:
@@ -128,7 +128,7 @@ def _welcome(cluster: FakeCluster, access: Access, path: Path | None) -> str:
         facts.append(("clients' settings", str(path)))
         way, made = f"--config {shlex.quote(str(path))}", f'Producer.from_properties("{path}")'
     return (
-        f"{len(cluster.ports)} brokers in memory: for development, all is lost at the end. Ctrl-C ends them.\n\n"
+        f"{len(cluster.ports)} brokers in memory, for development: Ctrl-C ends them, and all data is lost.\n\n"
         + "".join(f"{name}: {value}\n" for name, value in facts)
         + f"\n  echo hello | aioproduce send {topic} {way}\n"
         f"  aioproduce check {topic} {way}\n"
@@ -139,9 +139,11 @@ def _welcome(cluster: FakeCluster, access: Access, path: Path | None) -> str:
 
 def _topics(cluster: FakeCluster) -> str:
     if not cluster.topics:
-        return "Topics are created when they are first sent to.\n"
+        return "A topic is created when a client first sends to it.\n"
     there = ", ".join(f"{name} ({len(topic.partitions)})" for name, topic in cluster.topics.items())
-    return f"Topics, with their partitions: {there}. Others are created when they are first sent to.\n"
+    return (
+        f"Topics, with their partitions: {there}. Another topic is created when a client first sends to it.\n"
+    )
 
 
 def _ports(first: int, count: int) -> str:
@@ -155,4 +157,4 @@ def _farewell(cluster: FakeCluster) -> str:
         f"  {name}: {sum(part.log.end_offset - part.log.start_offset for part in topic.partitions):,} records\n"
         for name, topic in cluster.topics.items()
     ]
-    return "ended. " + ("What was in it:\n" + "".join(counts) if counts else "Nothing was in it.\n")
+    return "ended. " + ("It held:\n" + "".join(counts) if counts else "It held no topic.\n")

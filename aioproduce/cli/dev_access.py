@@ -1,10 +1,10 @@
-"""How clients get into the cluster of `aioproduce dev`: what it asks of them, and the file that has it all.
+"""TLS and login of the cluster of `aioproduce dev`, and the file with its clients' settings.
 
-Called by `app` and `dev`. Certificates, logins and the clients' settings are `aioproduce.testing`'s.
+Called by `app` and `dev`. `aioproduce.testing` makes certificates, logins and the clients' settings.
 
 Invariants:
-1. The file is readable by its owner alone, from the first byte on.
-2. No file is replaced but one that `aioproduce dev` has written.
+1. Only the file's owner can read it, from the first byte on.
+2. Only a file that `aioproduce dev` has written is replaced.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _FIRST_LINE: Final = "# Written by `aioproduce dev`, for the clients of one run:
 @final
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How clients get in.
+    """What clients need to connect.
 
     Attributes:
-        security: What the cluster asks of its clients; `None`: nothing.
-        has_made_password: Whether the password is a new one, which the user is to be told.
-        path: Where the clients' file goes; `None`: into a directory that lives as long as the cluster.
+        security: The cluster's TLS and logins; `None` for neither.
+        has_made_password: Whether the password is a new one, which must be shown to the user.
+        path: The clients' file; `None` for one in a directory that exists as long as the cluster.
     """
 
     security: FakeSecurity | None
@@ -53,12 +53,12 @@ class Access:
 
     @property
     def mechanism(self) -> str | None:
-        """Kafka's `sasl.mechanism`, where clients log in."""
+        """Kafka's `sasl.mechanism`; `None` without a login."""
         return self.security.mechanisms[0] if self.security is not None and self.security.has_sasl else None
 
     @property
     def user(self) -> str | None:
-        """Who may log in."""
+        """The name of the user that may log in; `None` without a login."""
         return next(iter(self.security.users)) if self.security is not None and self.mechanism else None
 
     @property
@@ -69,10 +69,13 @@ class Access:
 
     @contextlib.contextmanager
     def written(self, cluster: FakeCluster) -> Iterator[Path | None]:
-        """The file with the clients' settings, where there is something to write, or one was asked for.
+        """Write the clients' settings to a file if there are any, or if a file was asked for.
+
+        Yields:
+            The file's path; `None` if none was written.
 
         Raises:
-            ConfigError: It cannot be written, or another file is in its place.
+            ConfigError: if it cannot be written, or another file is in its place.
         """
         text = _FIRST_LINE + properties_text(
             {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings(self.user)}
@@ -92,17 +95,19 @@ class Access:
 def make_access(
     *, has_tls: bool, mechanism: str | None, user: str | None, password: str | None, path: Path | None
 ) -> Access:
-    """What the options ask for.
+    """Return the access that the options ask for.
 
     Raises:
-        ConfigError: They contradict each other.
+        ConfigError: if they contradict each other.
     """
     if mechanism is None and (user is not None or password is not None):
         raise ConfigError(
             "--user and --password are for a login: give --sasl as well, e.g. --sasl SCRAM-SHA-256"
         )
     if mechanism == "OAUTHBEARER" and password is not None:
-        raise ConfigError("--sasl OAUTHBEARER takes tokens, and no --password; --user is whose token it is")
+        raise ConfigError(
+            "--sasl OAUTHBEARER uses tokens: leave --password out; --user names the token's owner"
+        )
     if "" in (user, password):
         raise ConfigError("--user and --password must not be empty")
     if mechanism is None:
@@ -115,11 +120,11 @@ def make_access(
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write it beside, for the owner alone, and put it in place."""
+    """Write a new file that only the owner can read, then rename it to the path."""
     try:
         if path.exists() and not _is_ours(path):
             raise ConfigError(
-                f"--write-config {path}: is there, and not from `aioproduce dev`: name another one"
+                f"--write-config {path}: the file exists, and is not from `aioproduce dev`: name another one"
             )
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:

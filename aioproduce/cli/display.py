@@ -1,14 +1,14 @@
-"""What the user sees: messages, the progress bar, the summary.
+"""Messages, progress bar and summary for the user.
 
-Called by the commands. Standard output carries the result (the summary, or one JSON object) and nothing else;
-messages and the progress bar go to standard error.
+Called by the commands. Standard output gets the result (the summary, or one JSON object) and nothing else. Messages
+and the progress bar go to standard error.
 
 Invariants:
 
-1. A standard output that cannot be written to costs no traceback, and never the exit code that says what became of
-   the records. If its reader is gone (`| head`), nothing is said, as by other commands; if it is closed or the disk
-   is full, that is an error.
-2. The bar is drawn on a terminal only. Elsewhere, if asked for, there are plain lines: nothing that moves a cursor.
+1. If standard output cannot be written to, there is no traceback, and the exit code still reports the outcome of
+   the records. If its reader is gone (`| head`), the command prints nothing, as others do. A closed output or a
+   full disk is an error.
+2. The bar is drawn on a terminal only. Elsewhere plain lines are printed on request, without cursor movements.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PICTURES_PER_COUNT: Final = 10
 
 
 def complain(message: str) -> None:
-    """A line for the user on standard error; where that is gone too, there is nobody to tell."""
+    """Write a line for the user to standard error, if there is one."""
     if sys.stderr is None:
         return
     try:
@@ -63,7 +63,7 @@ def complain(message: str) -> None:
 
 
 def _abandon(stream: TextIO) -> None:
-    """Let what is left in a stream's buffer go nowhere: at exit Python would write it once more, and fail again."""
+    """Discard the stream's buffer: at exit Python would write it again, and fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
@@ -71,7 +71,7 @@ def _abandon(stream: TextIO) -> None:
 
 @contextlib.contextmanager
 def hushed_warnings() -> Iterator[None]:
-    """Keep the library's warnings to itself, for a call whose error names the cause anyway; not with --verbose."""
+    """Hide the library's warnings during a call whose error names the cause anyway; not with --verbose."""
     logger = logging.getLogger("aioproduce")
     level = logger.level
     if not logging.getLogger().handlers:
@@ -83,10 +83,10 @@ def hushed_warnings() -> Iterator[None]:
 
 
 def write_output(text: str) -> ExitCode:
-    """Write to standard output, now.
+    """Write to standard output, and flush it.
 
     Returns:
-        `DONE`; or what the command ends with, if nothing else is wrong, because that was not possible.
+        `DONE`; or, if that was not possible, the exit code of the command if nothing else is wrong.
     """
     if sys.stdout is None:
         complain("error: standard output is closed")
@@ -105,7 +105,7 @@ def write_output(text: str) -> ExitCode:
 
 
 def rendered(content: RenderableType) -> str:
-    """A rich object as text for standard output, with colour if that is a terminal."""
+    """Return a rich object as text for standard output, with colour if that is a terminal."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     buffer = io.StringIO()
     console = Console(file=buffer, force_terminal=is_terminal, width=None if is_terminal else 100)
@@ -114,12 +114,12 @@ def rendered(content: RenderableType) -> str:
 
 
 def shows_bar() -> bool:
-    """Whether there is a terminal to draw a progress bar on."""
+    """Return whether there is a terminal to draw a progress bar on."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def summary_grid() -> Table:
-    """An empty table of names, figures and remarks."""
+    """Return an empty table of names, figures and remarks."""
     table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -129,22 +129,22 @@ def summary_grid() -> Table:
 
 @final
 class _BarConsole(Console):
-    """A console whose end does not end the run, as rich's own would."""
+    """A console whose broken pipe does not end the run, as that of rich's own class would."""
 
     def on_broken_pipe(self) -> None:
-        """Draw nothing any more."""
+        """Stop drawing."""
         self.quiet = True
 
 
 class ProgressBar(ABC):
-    """A progress bar on standard error, from picture to picture; plain lines where that is no terminal.
+    """A progress bar on standard error; plain lines if that is no terminal.
 
     Args:
-        name: What is sent.
-        total: How much there is, `None` where nobody knows.
-        columns: What stands between the bar and the time: columns of rich, or their text.
-        seconds: From one picture to the next: drawing one takes about 2 ms of the loop that sends.
-        **fields: What the columns show at first.
+        name: The name of the input.
+        total: Its size; `None` if that is not known.
+        columns: The columns between the bar and the time: columns of rich, or their text.
+        seconds: Seconds between two pictures: drawing one takes about 2 ms of the loop that sends.
+        **fields: The first values of the columns.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class ProgressBar(ABC):
             console=_BarConsole(stderr=True),
             auto_refresh=False,
             expand=True,
-            # Lines of the result go around the bar where both are on the terminal, and nowhere else.
+            # The result's lines and the bar share the screen on a terminal only.
             redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
             redirect_stderr=True,
         )
@@ -212,11 +212,11 @@ class ProgressBar(ABC):
 
     @abstractmethod
     def _fields(self) -> dict[str, Any]:
-        """What the columns show now, and `completed`."""
+        """Return the columns' values now, and `completed`."""
 
 
 def unwrapped() -> Column:
-    """A column of the bar: on a narrow terminal it is cut, since a second line would leave traces."""
+    """Return a column that a narrow terminal cuts: a second line of the bar would leave traces."""
     return Column(no_wrap=True)
 
 
@@ -229,8 +229,8 @@ class SendProgress(ProgressBar):
     """The progress bar of `aioproduce send`.
 
     Args:
-        inputs: What is read.
-        tally: The counts, which it also brings up to date.
+        inputs: The inputs that are read.
+        tally: The counts, which the bar also updates.
     """
 
     def __init__(self, inputs: Sequence[Input], tally: Tally) -> None:
@@ -256,7 +256,7 @@ class SendProgress(ProgressBar):
         tally.settle()
         acknowledged = tally.acknowledged
         if self._pictures % _PICTURES_PER_COUNT == 0:
-            # What lies behind a record that waits is settled too: too dear to look for each time.
+            # Includes records settled behind one that waits: too expensive to count for each picture.
             acknowledged = tally.acknowledged_so_far
         self._pictures += 1
         self._acknowledged = max(self._acknowledged, acknowledged)
@@ -270,7 +270,7 @@ class SendProgress(ProgressBar):
 
 
 def summary(run: SendRun, topic: str, acks: int) -> dict[str, Any]:
-    """The summary as a mapping: what `--json` prints. Its keys are part of the interface."""
+    """Return the summary that `--json` prints. Its keys are part of the interface."""
     tally = run.tally
     return {
         "topic": topic,
@@ -300,7 +300,7 @@ def summary(run: SendRun, topic: str, acks: int) -> dict[str, Any]:
 
 
 def summary_table(values: dict[str, Any]) -> Table:
-    """The same for people."""
+    """Return the summary as a table for people."""
     table = summary_grid()
     table.add_row("sent", f"{values['sent']:,}", f"to {values['topic']}, {_size(values['bytes'])}")
     without = "acks=0: written to a connection, no broker confirms" if values["acks"] == 0 else ""
@@ -310,7 +310,7 @@ def summary_table(values: dict[str, Any]) -> Table:
     if values["rejected_lines"]:
         table.add_row("rejected lines", f"{values['rejected_lines']:,}", "not sent at all")
     if values["blank_lines"]:
-        table.add_row("blank lines", f"{values['blank_lines']:,}", "passed over")
+        table.add_row("blank lines", f"{values['blank_lines']:,}", "skipped")
     if values["left_out"]:
         table.add_row("left out", f"{values['left_out']:,}", "possibly written by an earlier run")
     table.add_row("records/s", f"{values['records_per_second']:,.0f}", f"in {values['seconds']:.3f} s")
@@ -323,7 +323,7 @@ def summary_table(values: dict[str, Any]) -> Table:
 
 
 def tell_problems(run: SendRun) -> None:
-    """What went wrong, on standard error: the first lines one by one, then how many failed of which cause."""
+    """Report to standard error the first problems with their lines, then how many records failed of each cause."""
     tally = run.tally
     told = list(tally.problems)
     if run.problem is not None and run.problem not in told:
@@ -333,18 +333,18 @@ def tell_problems(run: SendRun) -> None:
     if tally.failed + tally.rejected > len(tally.problems):
         for (what, error, cause), count in tally.causes.most_common():
             of = "records failed" if what == "failed" else "lines were rejected"
-            complain(f"error: altogether {count:,} {of}: {error}: {cause}")
+            complain(f"error: in total {count:,} {of}: {error}: {cause}")
 
 
 def _place_of(source: str | None, lines: Sequence[int | None]) -> str:
-    """Return where something went wrong, as a message begins."""
+    """Return the place of a problem, for the beginning of a message."""
     if source is None:
         return ""
     return f"{source}, line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}: "
 
 
 def as_json_line(values: object) -> str:
-    """One line of JSON."""
+    """Return one line of JSON."""
     return json.dumps(values) + "\n"
 
 

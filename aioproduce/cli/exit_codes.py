@@ -1,4 +1,4 @@
-"""What the exit codes mean: one table for all commands. Their help texts and docs/how-to/send-files.md show it."""
+"""The exit codes: one table for all commands. Their help texts and docs/how-to/send-files.md show it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from aioproduce.errors import (
 class ExitCode(IntEnum):
     """The outcome of a command.
 
-    Where several hold, the order is: a record that is not acknowledged (1), what stopped the command (2 to 5), a
-    signal, lines that were left out (6), a result that could not be written (7, 141).
+    If several apply, the first in this order counts: a record that is not acknowledged (1), what stopped the
+    command (2 to 5), a signal, rejected lines (6), a result that could not be written (7, 141).
     """
 
     DONE = 0
@@ -45,7 +45,7 @@ MEANINGS: Final = {
     ExitCode.NO_TLS: "There is no encrypted channel to a broker.",
     ExitCode.NO_LOGIN: "A broker refused the login, or there is nothing to log in with.",
     ExitCode.NOT_AUTHORIZED: "The cluster does not allow this client to do it.",
-    ExitCode.LINES_REJECTED: "`send --on-error skip`: all records are acknowledged, some lines are none.",
+    ExitCode.LINES_REJECTED: "`send --on-error skip`: all records are acknowledged, some lines were rejected.",
     ExitCode.NO_OUTPUT: "It is done, but the result cannot be written (disk full, output closed).",
     ExitCode.INTERRUPTED: "Ctrl-C (SIGINT) ended it. What was sent until then is acknowledged.",
     ExitCode.OUTPUT_CLOSED: "It is done, but nobody reads the result any more (`| head`).",
@@ -53,7 +53,7 @@ MEANINGS: Final = {
 }
 
 EPILOG: Final = "Exit codes:\n\n" + "\n".join(f"    {code:>3}  {text}" for code, text in MEANINGS.items())
-"""The table as a help text has it."""
+"""The table as a help text."""
 
 _OF_ERRORS: Final = (
     ((TlsError,), ExitCode.NO_TLS),
@@ -67,7 +67,7 @@ _OF_ERRORS: Final = (
 
 
 def exit_code_of(error: Exception) -> ExitCode:
-    """Return the exit code of a command that this error stopped before a record could fail."""
+    """Return the exit code of a command that this error stopped before any record failed."""
     for kinds, exit_code in _OF_ERRORS:
         if isinstance(error, kinds):
             return exit_code

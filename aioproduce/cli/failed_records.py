@@ -1,14 +1,14 @@
-"""The file of `send --failed-to`: one JSON object for each record or line that is not in the log for certain.
+"""The file of `send --failed-to`: one JSON object for each record or line that was not acknowledged.
 
-`send` writes it, and reads it again with `--from-failed`. docs/how-to/send-files.md has the format, part of the
-interface.
+`send` writes it, and reads it again with `--from-failed`. Its format is part of the interface:
+docs/how-to/send-files.md describes it.
 
 Invariants:
 
-1. A file that has something in it is never written over. One that is empty at the end is removed, so that a script
-   can ask whether it exists.
-2. A record is in memory until it is acknowledged and no longer: the producer's buffer bounds how many.
-3. What may be in the log already (`possibly_written`) is sent again only if the user chose so.
+1. An existing file is never overwritten. A file that is empty at the end is removed, so that a script can test
+   whether it exists.
+2. A record is kept in memory only until it is acknowledged: the producer's buffer bounds their number.
+3. A record that may be in the log already (`possibly_written`) is sent again only if the user chose so.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _FIELDS: Final = frozenset(
 
 
 class PossiblyWritten(StrEnum):
-    """What `--from-failed` does with a record that may be in the log already."""
+    """The treatment by `--from-failed` of a record that may be in the log already."""
 
     SEND = "send"
     SKIP = "skip"
@@ -60,7 +60,7 @@ class PossiblyWritten(StrEnum):
 
 @final
 class FailedRecord(NamedTuple):
-    """A record as the file holds it."""
+    """A record of the file."""
 
     key: bytes | None
     value: bytes | None
@@ -73,28 +73,28 @@ class FailedRecord(NamedTuple):
 
 @final
 class FailedFile:
-    """The file that failures are written to, as they become known.
+    """The file that failures are written to, as soon as they are known.
 
     Args:
-        path: Where; its folder must be there, and the file must not.
+        path: The path. Its folder must exist, and the file must not.
         topic: The topic of the records.
 
     Attributes:
-        path: Where.
-        written: How many records and lines are in it.
+        path: The path.
+        written: The number of records and lines in the file.
 
     Raises:
-        ConfigError: The file cannot be made, or is there already.
+        ConfigError: if the file cannot be created, or exists already.
     """
 
     def __init__(self, path: str, topic: str) -> None:
         self.path = path
         self.written: int = 0
         self._topic = topic
-        # A callback of the producer may not raise it; from then on nothing more is written.
+        # A producer's callback must not raise it. After it nothing more is written.
         self._problem: OSError | None = None
         try:
-            # What is in the records is nobody else's to read.
+            # Only the owner may read the records.
             self._file = os.fdopen(os.open(path, _NEW, 0o600), "wb")
         except FileExistsError:
             raise ConfigError(
@@ -112,7 +112,7 @@ class FailedFile:
         Args:
             source: The input's name.
             line: The number of its line.
-            record: It.
+            record: The record.
             then: Another `on_delivery`, which is called first.
         """
         return partial(self._settled, source, line, record, then)
@@ -144,11 +144,11 @@ class FailedFile:
         )
 
     def add_line(self, source: str, line: int, text: bytes | None, error: Exception) -> None:
-        """Write a line that is not a record; `None` where it was too long to be kept."""
+        """Write a line that is not a record; `None` for one that was too long to be kept."""
         self._write(source, line, error, rejected_line=_as_json(text))
 
     def copy(self, line: bytes) -> None:
-        """Write a line as it is: one of an earlier file, which is not a record yet."""
+        """Write a line of an earlier file unchanged: one that is not a record yet."""
         if self._problem is not None:
             return
         try:
@@ -170,10 +170,10 @@ class FailedFile:
         self.copy(json.dumps(row, ensure_ascii=False).encode(errors="backslashreplace"))
 
     def flush(self) -> None:
-        """Hand what was written to the system.
+        """Write the buffered lines to the file.
 
         Raises:
-            InputError: It could not be written: records that fail from now on would be lost.
+            InputError: if they cannot be written: records that fail from now on would be lost.
         """
         try:
             self._file.flush()
@@ -183,10 +183,10 @@ class FailedFile:
             self._fail(self._problem)
 
     def close(self) -> None:
-        """End it; a file with nothing in it is removed.
+        """Close the file, and remove it if it is empty.
 
         Raises:
-            InputError: It could not be written.
+            InputError: if it cannot be written.
         """
         try:
             self._file.close()
@@ -219,11 +219,11 @@ def _as_json(content: bytes | None) -> object:
 
 
 def failed_records(topic: str, choice: PossiblyWritten | None) -> Callable[[bytes], FailedRecord]:
-    """Return what makes a line of the file a record again.
+    """Return the function that makes a line of the file a record again.
 
     Args:
-        topic: The topic that the records must be of.
-        choice: What to do with a record that may be in the log already; `None`: there must be none.
+        topic: The required topic of the records.
+        choice: The treatment of a record that may be in the log already; `None` if there must be none.
     """
 
     def restore(line: bytes) -> FailedRecord:
@@ -233,7 +233,7 @@ def failed_records(topic: str, choice: PossiblyWritten | None) -> Callable[[byte
         if "value" not in row:
             why = f": {row['message']}" if "message" in row else ""
             raise BadLineError(
-                f"has no record, but a line that was rejected before{why}. Mend it: give it a `value`, and a "
+                f"has no record, but a line that was rejected before{why}. Correct it: give it a `value`, and a "
                 "`key` if it has one",
                 "has a line that was rejected before",
             )
@@ -256,15 +256,15 @@ def failed_records(topic: str, choice: PossiblyWritten | None) -> Callable[[byte
 
 
 def check_failed_file(path: str, restore: Callable[[bytes], FailedRecord], *, skips: bool) -> None:
-    """Look at every line before anything is sent.
+    """Check every line before anything is sent.
 
     Args:
         path: The file.
-        restore: What makes a line a record.
-        skips: Whether lines that are no records are passed over.
+        restore: The function that makes a line a record.
+        skips: Whether lines that are no records are skipped.
 
     Raises:
-        InputError: It cannot be read, or has what the user must decide or mend first.
+        InputError: if it cannot be read, or the user must decide about a record or correct a line first.
     """
     undecided = 0
     try:
@@ -281,7 +281,7 @@ def check_failed_file(path: str, restore: Callable[[bytes], FailedRecord], *, sk
                 except BadLineError as error:
                     if not skips:
                         raise InputError(
-                            f"{path}, line {number}: {error} (--on-error skip passes over it). Nothing was sent"
+                            f"{path}, line {number}: {error} (--on-error skip skips it). Nothing was sent"
                         ) from None
     except OSError as error:
         raise InputError(f"cannot read {path!r}: {error.strerror or error}. Nothing was sent") from None
@@ -313,7 +313,7 @@ def _from_json(field: str, content: object) -> bytes | None:
         with contextlib.suppress(binascii.Error, ValueError, TypeError):
             return base64.b64decode(content["base64"], validate=True)
     raise BadLineError(
-        f'has a {field} that is neither a text, {{"base64": "..."}} nor null',
+        f'has a {field} that is neither a text nor {{"base64": "..."}} nor null',
         f"has a {field} that cannot be read",
     )
 

@@ -1,7 +1,7 @@
-"""How help texts are laid out: lines that can be read, in a terminal of any width.
+"""The layout of help texts: readable lines in a terminal of any width.
 
-Called by `app` before a command runs. Left to itself, typer ends the lines of a help text where the docstring ends
-its own, and makes them as wide as the terminal.
+Called by `app` before a command runs. Without it typer keeps a docstring's line ends, and makes help as wide as the
+terminal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WIDEST: Final = 100
 
 
 def lay_out(app: typer.Typer) -> None:
-    """Let the paragraphs of all help texts flow, in lines of at most `WIDEST`."""
+    """Join the lines of each paragraph of all help texts, and limit help to `WIDEST` columns."""
     rich_utils.MAX_WIDTH = min(shutil.get_terminal_size().columns, WIDEST)
     for command in app.registered_commands:
         command.help = _flowing(command.help or inspect.getdoc(command.callback) or "")

@@ -1,15 +1,14 @@
-"""Where the lines come from: files and standard input, read by a thread and cut into lines on the loop.
+"""The inputs: files and standard input, read by a thread and cut into lines on the event loop.
 
-Called by `send`. A thread of its own does the reading, since neither a pipe that says nothing nor a file on a
-dead network share may stop the event loop (acknowledgements, Ctrl-C); it is a daemon, so that a read which
-never returns does not keep the process either.
+Called by `send`. A silent pipe or a file on a dead network share must not block the event loop (acknowledgements,
+Ctrl-C), so a thread reads. It is a daemon, so that a read that never returns does not keep the process alive.
 
 Invariants:
 
 1. At most `_CHUNKS_AHEAD` chunks and one line below the limit are in memory, however large the input.
-2. Lines are bytes between newlines, unchanged: any encoding, and a carriage return stays. A last line without a
-   newline is a line.
-3. Every input is looked at before anything is read, so that a missing third file costs no half-done run.
+2. A line is the bytes between two newlines, unchanged: any encoding, and a carriage return stays. A last line
+   without a newline is a line.
+3. Every input is checked before anything is read: a missing third file must not end a run in the middle.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-# Large, because the thread needs the interpreter's lock once per chunk and a busy loop yields it only every 5 ms:
-# smaller chunks would bound the speed (64 KiB per 5 ms are 13 MB/s). Linux gives a pipe at most this much unasked.
+# Large, because the thread needs the interpreter's lock once per chunk, and a busy loop yields it only every 5 ms:
+# 64 KiB per 5 ms would limit the speed to 13 MB/s. Linux lets any user enlarge a pipe to this size.
 CHUNK_SIZE: Final = 1 << 20
 _CHUNKS_AHEAD: Final = 3
 STDIN_NAME: Final = "<stdin>"
 
 
 class InputError(Exception):
-    """An input that cannot be read; the message says which and what to do."""
+    """An input cannot be read; the message names it and the remedy."""
 
 
 @final
@@ -43,9 +42,9 @@ class Input:
     """One file, or standard input.
 
     Attributes:
-        name: For messages.
-        path: The file; `None` is standard input.
-        size: Bytes; `None` where only the end tells, e.g. a pipe.
+        name: The name in messages.
+        path: The file; `None` for standard input.
+        size: Bytes; `None` if that is not known before the end, e.g. for a pipe.
     """
 
     name: str
@@ -54,10 +53,10 @@ class Input:
 
 
 def find_inputs(files: Sequence[str]) -> list[Input]:
-    """The inputs that were named, each looked at; standard input where none was.
+    """Check the named inputs, and return them; standard input if none was named.
 
     Raises:
-        InputError: one or more cannot be read; all of them are named.
+        InputError: if any cannot be read; the message names all of these.
     """
     if list(files).count("-") > 1:
         raise InputError("standard input (-) can be read once only: name it once")
@@ -76,7 +75,7 @@ def find_inputs(files: Sequence[str]) -> list[Input]:
 
 
 def _standard_input() -> Input:
-    # None when the process was started with it closed.
+    # None if the process was started with it closed.
     if sys.stdin is None:
         raise InputError("standard input is closed: name a file")
     about = os.fstat(sys.stdin.fileno())
@@ -90,7 +89,7 @@ def _file(file: str) -> Input:
     if stat.S_ISREG(about.st_mode):
         os.close(os.open(file, os.O_RDONLY))
         return Input(file, file, about.st_size)
-    # Opening a named pipe waits for its writer: that is for the reading thread.
+    # Opening a named pipe waits for its writer: the reading thread does that.
     if not os.access(file, os.R_OK):
         raise InputError(f"cannot read {file!r}: permission denied")
     return Input(file, file, None)
@@ -98,10 +97,10 @@ def _file(file: str) -> Input:
 
 @final
 class InputReader:
-    """Reads inputs one after the other, some chunks ahead.
+    """A reader of inputs, one after the other, some chunks ahead.
 
     Args:
-        inputs: What to read.
+        inputs: The inputs.
 
     Example:
         >>> async for source, chunk in InputReader(find_inputs(["a.txt"])).chunks():
@@ -118,10 +117,10 @@ class InputReader:
         self._arrived: asyncio.Queue[tuple[Input, bytes] | OSError | None] = asyncio.Queue()
 
     async def chunks(self) -> AsyncIterator[tuple[Input, bytes]]:
-        """The content in order; an empty chunk ends each input.
+        """Yield the content in order; an empty chunk ends each input.
 
         Raises:
-            InputError: an input became unreadable.
+            InputError: if an input becomes unreadable.
         """
         threading.Thread(target=self._read_all, name="aioproduce input", daemon=True).start()
         try:
@@ -147,7 +146,7 @@ class InputReader:
                     return
             self._post(None)
         except RuntimeError:
-            # The loop is closed: nobody listens any more.
+            # The event loop is closed: the run is over.
             return
 
     def _read(self, source: Input) -> None:
@@ -171,26 +170,26 @@ class InputReader:
 
 
 def _widen_pipe(descriptor: int) -> None:
-    """Let a pipe hold a whole chunk, where the system can (Linux): fewer turns between writer and reader."""
+    """Let a pipe hold a whole chunk on Linux: writer and reader then wait for each other less often."""
     if sys.platform == "linux":
         import fcntl
 
-        # Not a pipe, or not allowed: it works without.
+        # Not a pipe, or not allowed: reading works without it.
         with contextlib.suppress(OSError):
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, CHUNK_SIZE)
 
 
 @final
 class LineSplitter:
-    r"""Cuts the chunks of one input into lines.
+    r"""A splitter of one input's chunks into lines.
 
     Args:
-        limit: A line longer than this is dropped instead of kept, and reported by `overlong_size`: it could
-            not be sent, and without its newline it could be as long as the input.
+        limit: The longest line that is kept. A longer one could not be sent, and could be as long as the input. It
+            is dropped, and reported by `overlong_size`.
 
     Attributes:
-        overlong_size: The size of the dropped line that ended in the last `feed()` or `finish()`, before all lines
-            that it returned; else 0.
+        overlong_size: The size of the line that the last `feed()` or `finish()` dropped, or 0. That line came
+            before all lines that the call returned.
 
     Example:
         >>> splitter = LineSplitter(limit=100)
@@ -207,7 +206,7 @@ class LineSplitter:
         self.overlong_size: int = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that end in this chunk."""
+        """Return the lines that end in this chunk."""
         self.overlong_size = 0
         lines = chunk.split(b"\n")
         if len(lines) == 1:
@@ -220,7 +219,7 @@ class LineSplitter:
         return lines
 
     def finish(self) -> list[bytes]:
-        """The last line, if it had no newline."""
+        """Return the last line, if it had no newline."""
         self.overlong_size = 0
         return self._end_held(b"") if self._held_size else []
 

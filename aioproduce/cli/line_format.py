@@ -1,7 +1,7 @@
-"""What a line is: key and value of a record.
+"""The format of lines: from a line to the key and value of a record.
 
-Called by `send` once per line, in its hot loop. A line that is not what it was said to be raises `BadLineError`;
-the value is always the line as it is, or what follows the key separator.
+Called by `send` once per line, in its hot loop. A line of another format than the user named raises `BadLineError`.
+The value is the line unchanged, or the bytes after the key separator.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 class BadLineError(PortableError):
-    """A line that cannot become a record; the message completes "line 7 ...".
+    """A line cannot become a record; the message completes "line 7 ...".
 
     Attributes:
-        kind: What is wrong, without the details of this line: lines are counted by it.
+        kind: The problem without the details of this line: lines are counted by it.
     """
 
     def __init__(self, message: str, kind: str) -> None:
@@ -33,28 +33,28 @@ class BadLineError(PortableError):
 
 
 class BlankLineError(BadLineError):
-    """A line with nothing in it, or only white space: passed over and counted, whatever the format."""
+    """A line is empty or only white space: it is skipped and counted, in every format."""
 
     def __init__(self) -> None:
         super().__init__("is blank", "is blank")
 
 
 class LeftOutError(BadLineError):
-    """A failed record that the user does not want to send again: passed over and counted."""
+    """The user does not want to send this failed record again: it is skipped and counted."""
 
 
 class UndecidedError(BadLineError):
-    """A failed record of which the user has not said whether to send it again."""
+    """The user has not chosen whether to send this failed record again."""
 
 
 class _Number(str):
-    """A number as the line spells it: as a key `1.50` must not become `1.5`, nor a long integer an error."""
+    """A number as spelled in the line: the key `1.50` must not become `1.5`, nor a long integer an error."""
 
     __slots__ = ()
 
 
 def keyed_lines(separator: bytes) -> LineParser:
-    """Lines whose key stands before the first separator; the value is what follows it."""
+    """Return the parser of lines with a key before the first separator, and the value after it."""
 
     def parse(line: bytes) -> tuple[bytes | None, bytes]:
         key, found, value = line.partition(separator)
@@ -67,11 +67,11 @@ def keyed_lines(separator: bytes) -> LineParser:
 
 
 def json_lines(key_field: str | None) -> LineParser:
-    r"""Lines that are JSON objects (RFC 8259, UTF-8); the value is the line as it is.
+    r"""Return the parser of lines that are JSON objects (RFC 8259, UTF-8); the value is the line unchanged.
 
     Args:
-        key_field: The field whose content is the key: `a.b` is field `b` of the object in field `a`, `a\.b` the
-            field `a.b`. A string gives its UTF-8 text, a number or boolean its JSON spelling, null no key.
+        key_field: The field with the key: `a.b` is field `b` of the object in field `a`, `a\.b` is field `a.b`. The
+            key is a string's UTF-8 text, or the JSON spelling of a number or boolean. Null means no key.
     """
     decoder = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_refuse_constant)
     path = () if key_field is None else tuple(_field_path(key_field))
@@ -99,9 +99,7 @@ def json_lines(key_field: str | None) -> LineParser:
 def _field_path(key_field: str) -> list[str]:
     fields = [field.replace("\\.", ".") for field in _UNESCAPED_DOT.split(key_field)]
     if not all(fields):
-        raise ValueError(
-            f"{key_field!r} has an empty part: write it as a.b, and a dot that belongs to a name as \\."
-        )
+        raise ValueError(f"{key_field!r} has an empty part: write it as a.b, and a dot inside a name as \\.")
     return fields
 
 

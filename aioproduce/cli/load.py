@@ -1,12 +1,12 @@
-"""A load to look at: records at a rate into some topics; for the demo a cluster in memory that has its troubles.
+"""A load to observe: records at a rate to some topics; for the demo also a cluster in memory with faults.
 
-Called by `aioproduce dashboard` and `aioproduce top`. It measures nothing: that is `aioproduce perf`.
+Called by `aioproduce dashboard` and `aioproduce top`. It measures nothing; `aioproduce perf` does.
 
 Invariants:
 
-1. `run()` ends by being cancelled only. What cannot be sent (buffer full, topic unknown, cluster down) is told once
-   for each kind, and tried again.
-2. It never sends in a burst what it could not send in time.
+1. `run()` ends only when it is cancelled. It reports each kind of error once (buffer full, topic unknown, cluster
+   down), and tries again.
+2. It never sends late records in a burst.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HALVINGS: Final = 8
 
 DEMO_TOPICS: Final = {"orders": 6, "payments": 3, "clicks": 6}
 
-# What goes wrong in the demo, one after the other: enough to move each chart, too little to fail a record.
+# The demo's faults, one after the other: enough to move each chart, too little to fail a record.
 _PEACE_SECONDS: Final = 12.0
 _STALL_SECONDS: Final = 2.0
 _THROTTLE_SECONDS: Final = 0.2
@@ -44,15 +44,15 @@ _FORGET_SECONDS: Final = 5.0
 
 @final
 class Load:
-    """Records at a rate.
+    """A stream of records at a rate.
 
     Args:
-        producer: Started.
-        topics: Where to; the first gets most.
-        rate: Records a second, altogether.
+        producer: The producer, started.
+        topics: The topics; the first gets most of the records.
+        rate: Records per second to all topics.
         size: Bytes of a record's value.
-        is_wavy: Let the rate go up and down by half, once a minute.
-        tell: Takes a line for the user.
+        is_wavy: Whether the rate goes up and down by half, once a minute.
+        tell: Called with a line for the user.
     """
 
     __slots__ = ("_is_wavy", "_producer", "_rate", "_size", "_tell", "_told", "_topics")
@@ -68,7 +68,7 @@ class Load:
         tell: Callable[[str], None],
     ) -> None:
         self._producer = producer
-        # Shares of 1/2, 1/4, ..., and one size for all after the eighth: by how often a topic is in the round.
+        # Shares of 1/2, 1/4, ..., equal after the eighth halving: a topic's share is how often the list has it.
         most = min(len(topics) - 1, _HALVINGS)
         self._topics = [topic for place, topic in enumerate(topics) for _ in range(2 ** max(most - place, 0))]
         self._rate = rate
@@ -104,7 +104,7 @@ class Load:
 
 
 async def _trouble(cluster: FakeCluster) -> None:
-    """A broker that stalls, one that throttles, leaders that moved: in turn, for ever."""
+    """Stall a broker, move leaders, throttle a broker: in turn, for ever."""
     while True:
         for broker in range(len(cluster.ports)):
             await asyncio.sleep(_PEACE_SECONDS)
@@ -118,7 +118,7 @@ async def _trouble(cluster: FakeCluster) -> None:
 
 
 async def _forget(cluster: FakeCluster) -> None:
-    """The cluster keeps everything in memory, and nobody reads it."""
+    """Delete the cluster's records: it keeps them in memory, and nobody reads them."""
     while True:
         await asyncio.sleep(_FORGET_SECONDS)
         for topic, state in cluster.topics.items():
@@ -128,7 +128,7 @@ async def _forget(cluster: FakeCluster) -> None:
 
 @contextlib.asynccontextmanager
 async def demo(rate: float, size: int, tell: Callable[[str], None]) -> AsyncIterator[Producer[Any, Any]]:
-    """A producer that sends to a cluster in memory, which has its troubles."""
+    """Run a producer that sends to a cluster in memory with faults."""
     async with (
         FakeCluster(3, topics=DEMO_TOPICS) as cluster,
         Producer(cluster.bootstrap_servers, client_id="demo") as producer,
@@ -145,19 +145,19 @@ async def demo(rate: float, size: int, tell: Callable[[str], None]) -> AsyncIter
 async def load_on(
     config: ProducerConfig, topics: Sequence[str], rate: float, size: int, tell: Callable[[str], None]
 ) -> AsyncIterator[Producer[Any, Any]]:
-    """A producer that sends to a real cluster.
+    """Run a producer that sends to a real cluster.
 
     Raises:
-        ProducerError: The cluster cannot be reached, or does not let us in.
+        ProducerError: if the cluster cannot be reached, or refuses the login.
     """
     producer = Producer(config)
     await producer.start()
     try:
         with hushed_warnings():
-            await producer.check(_START_SECONDS)  # or there would be an empty picture and no reason
+            await producer.check(_START_SECONDS)  # else the charts would stay empty without a reason
         load = Load(producer, topics, rate=rate, size=size, is_wavy=False, tell=tell)
         async with meanwhile(load.run()):
             yield producer
     finally:
-        # What is in flight may be lost: it is not the user's.
+        # Records in flight may be lost: they are not the user's.
         await producer.close(1.0)

@@ -1,8 +1,8 @@
 """The commands that show a producer at work: `aioproduce dashboard` (in the browser) and `top` (in the terminal).
 
-Called by `app`, which adds them to its commands. A service shows its own producers by mounting the dashboard
-(docs/how-to/dashboard.md); here are a demo, a load on a real cluster, and for `top` any dashboard that runs
-somewhere.
+Called by `app`, which adds them to its commands. They show a demo, or a load on a real cluster; `top` also shows
+any dashboard by its address. A service shows its own producers by mounting the dashboard
+(docs/how-to/dashboard.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_PORT: Final = 8089
 
-Demo = Annotated[bool, typer.Option("--demo", help="A cluster in memory, with a load and some troubles.")]
+Demo = Annotated[bool, typer.Option("--demo", help="Show a cluster in memory, with a load and some faults.")]
 Topics = Annotated[
     list[str] | None,
     typer.Option(
@@ -47,7 +47,7 @@ RecordSize = Annotated[int, typer.Option(min=0, max=1_000_000, help="Bytes of ea
 TokenFile = Annotated[
     Path | None,
     typer.Option(
-        metavar="PATH", help="A file with the token of the dashboard; no token is put on a command line."
+        metavar="PATH", help="A file with the dashboard's token, which must not be on a command line."
     ),
 ]
 
@@ -65,17 +65,17 @@ def _source(
     rate: float,
     size: int,
 ) -> contextlib.AbstractAsyncContextManager[Producer[Any, Any]]:
-    """The producer to show, at work.
+    """Return the producer to show, which sends while its context is open.
 
     Raises:
-        ConfigError: it is not said which, or both, or not where the cluster is.
+        ConfigError: if neither or both are given, or the cluster's address is missing.
     """
     from aioproduce.cli.load import demo, load_on
 
     if is_demo == bool(topics):
         raise ConfigError(
             "say what to show: --demo, or --bootstrap-server and --topic for a load on a real cluster. A service "
-            "that runs shows its own producers where it has the dashboard mounted (docs/how-to/dashboard.md)"
+            "shows its own producers by mounting the dashboard (docs/how-to/dashboard.md)"
         )
     if is_demo:
         return demo(rate, size, complain)
@@ -92,21 +92,23 @@ def dashboard(
     rate: LoadRate = 1000.0,
     record_size: RecordSize = 200,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = _DEFAULT_PORT,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="The port; 0 takes a free one.")
+    ] = _DEFAULT_PORT,
     token_file: TokenFile = None,
     allow_anonymous: Annotated[
         bool,
-        typer.Option("--allow-anonymous", help="Let everybody see it who reaches --host, without a token."),
+        typer.Option("--allow-anonymous", help="Show it without a token to everybody who can reach --host."),
     ] = False,
     certificate: Annotated[
         Path | None,
-        typer.Option(help="Speak TLS: PEM with the certificate, and its key unless --key has it."),
+        typer.Option(help="Use TLS: a PEM file with the certificate, and with its key unless --key has it."),
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="PEM with the certificate's key.")] = None,
+    key: Annotated[Path | None, typer.Option(help="A PEM file with the certificate's key.")] = None,
 ) -> None:
     """Show a producer at work in the browser, until Ctrl-C: a demo, or a load on a real cluster.
 
-    A service shows its own producers by mounting the dashboard, see docs/how-to/dashboard.md.
+    A service shows its own producers by mounting the dashboard: see docs/how-to/dashboard.md.
     """
     config = {"bootstrap": bootstrap, "file": config_file, "overrides": overrides or []}
     try:
@@ -130,10 +132,10 @@ def dashboard(
 
 
 def _token(path: Path | None) -> Secret | None:
-    """What a file has, but white space around it.
+    """Return the file's content without white space around it.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: if it cannot be read.
     """
     try:
         return None if path is None else Secret(path.read_text().strip())
@@ -163,7 +165,9 @@ async def _dashboard(
 def top(
     address: Annotated[
         str | None,
-        typer.Argument(help="Where a service has its dashboard: http://host:port/path/.", show_default=False),
+        typer.Argument(
+            help="The address of a service's dashboard: http://host:port/path/.", show_default=False
+        ),
     ] = None,
     is_demo: Demo = False,
     bootstrap: Bootstrap = None,
@@ -174,9 +178,9 @@ def top(
     record_size: RecordSize = 200,
     client_id: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of several producers the one to show.", show_default=False),
+        typer.Option(metavar="NAME", help="The producer to show, of several.", show_default=False),
     ] = None,
-    is_once: Annotated[bool, typer.Option("--once", help="Show one picture, and end.")] = False,
+    is_once: Annotated[bool, typer.Option("--once", help="Show one picture and exit.")] = False,
     token_file: TokenFile = None,
 ) -> None:
     """Show a producer at work in the terminal, until Ctrl-C: a service's, a demo, or a load on a real cluster."""

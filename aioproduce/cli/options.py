@@ -1,6 +1,6 @@
-"""The options of the commands: names, what they take, help texts; and how a command ends that an error stops.
+"""The options of the commands: names, values, help texts; and the end of a command that an error stops.
 
-Imported by `app`, whose command functions have them as the types of their parameters, as typer wants it.
+The command functions import them as the types of their parameters, as typer requires.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from aioproduce.cli.settings import ENVIRONMENT
 
 
 class LineFormat(StrEnum):
-    """What the lines of the input are."""
+    """The format of the input's lines."""
 
     LINES = "lines"
     JSON = "json"
 
 
 class OnError(StrEnum):
-    """What a line that cannot be sent, or a record that is not acknowledged, leads to."""
+    """The reaction to a line that cannot be sent or a record that is not acknowledged."""
 
     STOP = "stop"
     SKIP = "skip"
 
 
 class Mechanism(StrEnum):
-    """How clients of `aioproduce dev` log in: Kafka's names."""
+    """The login of clients of `aioproduce dev`, by Kafka's names."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
@@ -42,21 +42,21 @@ class Mechanism(StrEnum):
 
 
 def failure(error: object, exit_code: ExitCode = ExitCode.BAD_INPUT) -> typer.Exit:
-    """The end of a command that an error stops: it is told, and this is to be raised."""
+    """Report the error, and return the exception that ends the command, for the caller to raise."""
     complain(f"error: {error}")
     return typer.Exit(exit_code)
 
 
 def _finite(value: float | None) -> float | None:
     if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is not a number of anything")
+        raise typer.BadParameter(f"{value} is not a number that can be used here")
     return value
 
 
 Bootstrap = Annotated[
     str | None,
     typer.Option(
-        "--bootstrap-server", "-b", envvar=ENVIRONMENT, metavar="HOST:PORT,...", help="Brokers to ask first."
+        "--bootstrap-server", "-b", envvar=ENVIRONMENT, metavar="HOST:PORT,...", help="Brokers to try first."
     ),
 ]
 ConfigFile = Annotated[
@@ -73,13 +73,13 @@ Timeout = Annotated[
         min=0.0,
         callback=_finite,
         metavar="SECONDS",
-        help="Wait so long for cluster and topic at the start, and for what is outstanding after Ctrl-C.",
+        help="The longest wait for the cluster; with send and perf also for acknowledgements after Ctrl-C.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, for programs.")]
 Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
 CheckedTopic = Annotated[
-    str | None, typer.Argument(help="A topic to ask for: may we write to it?", show_default=False)
+    str | None, typer.Argument(help="A topic to check: may this client write to it?", show_default=False)
 ]
 Files = Annotated[
     list[str] | None,
@@ -89,7 +89,7 @@ Format = Annotated[
     LineFormat | None,
     typer.Option(
         "--format",
-        help="lines: the default. json: each line must be a JSON object, and is sent as it is.",
+        help="lines: the default. json: each line must be a JSON object, and is sent unchanged.",
         show_default=False,
     ),
 ]
@@ -103,7 +103,7 @@ KeySeparator = Annotated[
         "--key-separator",
         "-K",
         metavar="TEXT",
-        help=r"The key stands before the first TEXT of each line. \t is a tab, \xNN a byte, \\ a backslash.",
+        help=r"The key ends at the first TEXT of each line. \t is a tab, \xNN a byte, \\ a backslash.",
     ),
 ]
 Headers = Annotated[
@@ -117,7 +117,9 @@ Compression = Annotated[
     str | None,
     typer.Option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
 ]
-Acks = Annotated[str | None, typer.Option(metavar="ACKS", help="Who must have a record: all, 1 or 0.")]
+Acks = Annotated[
+    str | None, typer.Option(metavar="ACKS", help="How many replicas must have a record: all, 1 or 0.")
+]
 Rate = Annotated[
     float | None,
     typer.Option(metavar="N", min=0.001, callback=_finite, help="At most N records per second."),
@@ -126,7 +128,7 @@ OnErrorOption = Annotated[
     OnError,
     typer.Option(
         "--on-error",
-        help="At a line that cannot be sent or a record that fails: stop, or skip and count.",
+        help="If a line cannot be sent or a record fails: stop, or skip and count it.",
     ),
 ]
 FailedTo = Annotated[
@@ -138,32 +140,30 @@ FailedTo = Annotated[
 ]
 FromFailed = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Send the records of a file of --failed-to, instead of FILES."),
+    typer.Option(metavar="FILE", help="Send the records in a file of --failed-to instead of FILES."),
 ]
 PossiblyWrittenOption = Annotated[
     PossiblyWritten | None,
     typer.Option(
         "--possibly-written",
-        help="With --from-failed, records that may be in the log already: send them again, or skip them.",
+        help="With --from-failed: send or skip records that may be in the log already.",
         show_default=False,
     ),
 ]
 FromLine = Annotated[
     int,
-    typer.Option(
-        metavar="N", min=1, help="Begin with line N of the first file: where an earlier run stopped."
-    ),
+    typer.Option(metavar="N", min=1, help="Begin at line N of the first file, where an earlier run stopped."),
 ]
 ProgressFlag = Annotated[
     bool | None,
     typer.Option(
         "--progress/--no-progress",
-        help="The bar, by default on a terminal; elsewhere --progress prints a line every 5 s.",
+        help="Show a bar, by default on a terminal; elsewhere --progress prints a line every 5 s.",
         show_default=False,
     ),
 ]
 Tls = Annotated[
-    bool, typer.Option("--tls", help="Speak TLS, with an authority and certificates made for this run.")
+    bool, typer.Option("--tls", help="Use TLS, with an authority and certificates made for this run.")
 ]
 Sasl = Annotated[
     Mechanism | None,
@@ -177,13 +177,13 @@ Sasl = Annotated[
 ]
 User = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="With --sasl: who may log in (developer).", show_default=False),
+    typer.Option(metavar="NAME", help="With --sasl: the user (developer).", show_default=False),
 ]
 Password = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="With --sasl: the password, which other users of this machine can see; by default a new one.",
+        help="With --sasl: the password. Other users of this machine can see it. By default a new one.",
         show_default=False,
     ),
 ]
@@ -191,7 +191,7 @@ WriteConfig = Annotated[
     Path | None,
     typer.Option(
         metavar="PATH",
-        help="Write the clients' settings there; by default, with --tls or --sasl, to a temporary file.",
+        help="Write the clients' settings to this file; by default, with --tls or --sasl, to a temporary one.",
         show_default=False,
     ),
 ]

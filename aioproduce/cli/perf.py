@@ -1,13 +1,13 @@
-"""The run of `aioproduce perf`: send so many records, at most so fast, and measure each.
+"""The run of `aioproduce perf`: send a number of records, at a limited rate if wanted, and measure each.
 
-Called by `perf_command` with everything checked that can be checked without a cluster. One task sends, record after
-record, as Kafka's tool does; it is not awaited that a record is acknowledged before the next is sent.
+Called by `perf_command`, which has checked everything that it can without a cluster. One task sends record after
+record, as Kafka's tool does. It does not wait for an acknowledgement before the next record.
 
 Invariants:
 
 1. A latency is from the call of `send()` to the acknowledgement, the wait for room included. The clock is read once
    for a group of records, and again wherever a `send()` suspends: between two readings nothing else runs.
-2. Nothing waits by turning: a limited run sleeps until its next group is due, at most 500 times a second.
+2. No busy waiting: a limited run sleeps until its next group is due, at most 500 times a second.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aioproduce.cli.perf_payloads import Payloads
     from aioproduce.config import ProducerConfig
 
-# Records between two readings of the clock: some 50 microseconds.
+# Records between two readings of the clock: about 50 microseconds.
 _GROUP: Final = 128
 _GROUPS_PER_SECOND: Final = 500
 
@@ -39,17 +39,17 @@ _GROUPS_PER_SECOND: Final = 500
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerfJob:
-    """What is to be sent where, and how it is reported.
+    """The records to send, and how to report the run.
 
     Attributes:
         topic: The topic.
-        records: How many.
+        records: The number of records.
         payloads: Their values.
-        config: The producer's.
-        rate: Records per second at most, `None` without a limit.
-        warmup: So many first records are left out of the steady state's figures.
+        config: The producer's configuration.
+        rate: The limit of records per second; `None` for no limit.
+        warmup: The number of first records that the steady state's figures leave out.
         interval: Seconds between two lines.
-        timeout: Seconds to wait for cluster and topic at the start, and for what is outstanding after a signal.
+        timeout: Seconds to wait for cluster and topic at the start, and for acknowledgements after a signal.
     """
 
     topic: str
@@ -65,7 +65,7 @@ class PerfJob:
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class _Turns:
-    """Runs a coroutine, and tells when it suspends and when it goes on."""
+    """A coroutine that reports when it suspends and when it resumes."""
 
     _coroutine: Coroutine[Any, Any, None]
     _suspended: Callable[[], None]
@@ -83,7 +83,7 @@ class _Turns:
             try:
                 given = yield waits_for
                 step = self._coroutine.send
-            except BaseException as error:  # whatever ends the task is the coroutine's to see
+            except BaseException as error:  # also a cancellation must reach the coroutine
                 given = error
                 step = self._coroutine.throw
             self._resumed()
@@ -92,15 +92,15 @@ class _Turns:
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class _Sends:
-    """The records sent since the clock was read, until the stopwatch takes them.
+    """The records sent since the last reading of the clock, which the stopwatch has not recorded yet.
 
     Args:
-        stopwatch: It.
+        stopwatch: The stopwatch.
         clock: The clock.
-        value_size: Of each record's value; -1 where they differ.
+        value_size: Bytes of each record's value; -1 if they differ.
 
     Attributes:
-        deliveries: Of these records, appended by who sends.
+        deliveries: The deliveries of these records; the sender appends them.
         is_steady: Whether they come after the warm-up.
     """
 
@@ -108,25 +108,25 @@ class _Sends:
     _clock: Callable[[], float]
     _value_size: int = -1
     _began_at: float = 0.0
-    # When send() was called for the first of them, if that was before it suspended.
+    # The time of the send() call of the first record, if that call suspended.
     _called_at: float | None = None
     _is_open: bool = False
     deliveries: list[DeliveryFuture] = field(default_factory=list)
     is_steady: bool = False
 
     def open(self) -> None:
-        """Sends follow, one after another."""
+        """Begin a group of `send()` calls."""
         self._is_open = True
         self._called_at = None
         self._began_at = self._clock()
 
     def close(self) -> None:
-        """Something else follows."""
+        """End the group."""
         self._take()
         self._is_open = False
 
     def suspended(self) -> None:
-        """In the middle of a `send()`, if this is open."""
+        """Record the group so far: if it is open, a `send()` has suspended."""
         if self._is_open:
             is_same_call = self._called_at is not None and not self.deliveries
             now = self._take()
@@ -134,7 +134,7 @@ class _Sends:
                 self._called_at = now
 
     def resumed(self) -> None:
-        """It goes on."""
+        """Read the clock again: the `send()` resumes."""
         if self._is_open:
             self._began_at = self._clock()
 
@@ -156,18 +156,18 @@ class PerfRun(Run):
     """One run.
 
     Args:
-        job: What to do.
+        job: The job.
         tell: Called with each line of the result.
-        announce: Called with a line for the user when a signal came.
-        clock: Tells the time in seconds.
+        announce: Called with a line for the user after a signal.
+        clock: Returns the time in seconds.
 
     Attributes:
         stopwatch: The counts.
-        problem: What ended the run early, if anything but a record's failure did.
-        stats: Of all records; `None` before the first is sent.
-        steady_stats: Of those after the warm-up; `None` before the first of them is sent.
-        timeline: The course of the run; `None` before the first record is sent.
-        total: After the run: all records.
+        problem: The error that ended the run early, if it was not a record's failure.
+        stats: Figures of all records; `None` before the first is sent.
+        steady_stats: Figures of the records after the warm-up; `None` before the first of them is sent.
+        timeline: The run over time; `None` before the first record is sent.
+        total: After the run: the figures of all records.
         steady: After the run: those after the warm-up, if there was one and it ended.
     """
 
@@ -191,7 +191,7 @@ class PerfRun(Run):
         self.steady: Measured | None = None
 
     async def run(self) -> None:
-        """Send everything; afterwards the attributes say what came of it."""
+        """Send everything, and set the attributes to the result."""
         async with meanwhile(self._tick()):
             await super().run()
 
@@ -253,11 +253,11 @@ class PerfRun(Run):
             sends.open()
             try:
                 for value in rest:
-                    # Not by a bound method: CPython has an instruction of its own for this call.
+                    # No bound method `deliveries.append`: CPython has a specialised instruction for this call.
                     deliveries.append(await send(topic, value))
                 return
             except MaxBlockTimeoutError as error:
-                # As in Kafka's tool: this one failed, and the next may not.
+                # As in Kafka's tool: this record failed, and the next one may succeed.
                 self.stopwatch.refused(error)
             finally:
                 sends.close()

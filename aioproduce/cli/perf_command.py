@@ -1,11 +1,11 @@
-"""`aioproduce perf`: its options, which are those of Kafka's tool and some more, into a job.
+"""`aioproduce perf`: from its options, those of Kafka's tool and some more, to a job.
 
-Called by `app`. A command line that Kafka's `kafka-producer-perf-test` takes is taken, and means the same; what it
-has and this has not (transactions) is refused by name.
+Called by `app`. It accepts the command lines of Kafka's `kafka-producer-perf-test`, with the same meaning. It does
+not support transactions, and refuses their options by name.
 
 Invariants:
 
-1. Nothing is sent, and no broker is asked, before every option is known to make sense.
+1. Every option is checked before a broker is asked and before anything is sent.
 2. With `--json` standard output is one JSON document; without, it is the lines of Kafka's tool and nothing else.
    The bar and the summary for people go to standard error.
 """
@@ -60,7 +60,7 @@ _MANY_VALUED: Final = frozenset({"--producer-props", "--command-property"})
 
 
 class PerfCommand(TyperCommand):
-    """Takes several values behind one `--producer-props`, as Kafka's tool does."""
+    """A command that accepts several values after one `--producer-props`, as Kafka's tool does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Write `--producer-props a=1 b=2` as `--producer-props a=1 --producer-props b=2`."""
@@ -80,7 +80,7 @@ class PerfCommand(TyperCommand):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """The options as they were given; the names are Kafka's."""
+    """The options as given, under Kafka's names."""
 
     topic: str
     num_records: int
@@ -128,11 +128,11 @@ def perf(
 ) -> None:
     """Measure this producer on a cluster, with the options and the output of kafka-producer-perf-test.
 
-    Exactly one of --record-size, --payload-file and --payload-monotonic says what is sent. A latency is from the
-    call of send() to the acknowledgement; only acknowledged records count. docs/how-to/perf.md says how to read the
+    Choose the payload by exactly one of --record-size, --payload-file and --payload-monotonic. A latency is from
+    the call of send() to the acknowledgement; only acknowledged records count. docs/how-to/perf.md explains the
     figures.
     """
-    options = locals()  # the parameters: nothing else has a name yet
+    options = locals()  # the parameters only: no other local is set yet
     given = Given(**{name: options[name] for name in Given.__slots__})
     lines = _Lines(is_silent=as_json)
     try:
@@ -186,7 +186,7 @@ async def _run(job: PerfJob, lines: _Lines, *, shows_progress: bool | None) -> P
 
 @final
 class _Lines:
-    """Standard output: lines now, as long as it can be written to."""
+    """Standard output: each line at once, until writing fails."""
 
     __slots__ = ("_is_silent", "outcome")
 
@@ -195,12 +195,12 @@ class _Lines:
         self.outcome = ExitCode.DONE
 
     def tell(self, line: str) -> None:
-        """A line of Kafka's tool."""
+        """Write a line of Kafka's tool."""
         if not self._is_silent:
             self.write(f"{line}\n")
 
     def write(self, text: str) -> None:
-        """Text, now; once it failed, no more."""
+        """Write text at once; nothing after a failure."""
         if self.outcome is ExitCode.DONE:
             self.outcome = write_output(text)
 
@@ -209,14 +209,14 @@ class _Lines:
 
 
 def make_job(given: Given, tell: Any) -> PerfJob:
-    """The job that options ask for.
+    """Return the job that the options ask for.
 
     Args:
         given: The options.
         tell: Called with lines about the payload file.
 
     Raises:
-        ConfigError: one of them is wrong; the text says what to give instead.
+        ConfigError: if one of them is wrong; the text says what to give instead.
     """
     from aioproduce.cli.perf import PerfJob
 
@@ -278,7 +278,7 @@ def _config(given: Given) -> ProducerConfig:
     for text in given.command_property or given.producer_props or ():
         key, found, value = text.partition("=")
         if not found or not key.strip():
-            what = "" if is_secret(text) else f", not {text!r}"  # a password with the `=` forgotten
+            what = "" if is_secret(text) else f", not {text!r}"  # may be a password without its `=`
             raise ConfigError(f"{option} takes key=value, e.g. linger.ms=20{what}")
         settings[key.strip()] = value
     if given.bootstrap_server is not None:
@@ -286,7 +286,7 @@ def _config(given: Given) -> ProducerConfig:
     require_servers(settings, "--command-property or --command-config")
     if "transactional.id" in settings:
         raise ConfigError("transactional.id: perf measures sending without transactions; leave it out")
-    # Kafka's tool sends bytes, too, whatever serializers are configured.
+    # Kafka's tool also sends bytes, whatever serializers are configured.
     for key in ("key.serializer", "value.serializer"):
         settings.pop(key, None)
     return ProducerConfig.from_mapping(settings)
@@ -311,8 +311,8 @@ def _payloads(given: Given, config: ProducerConfig, tell: Any) -> Payloads:
             payloads = RandomLetters(given.record_size, config.batch_size)
         except MemoryError as error:
             raise ConfigError(
-                f"--record-size {given.record_size}: this machine has no memory for the records that are made "
-                "before the run; make them smaller (or batch.size, of which twice as much is made)"
+                f"--record-size {given.record_size}: this machine has no memory for the records made before the "
+                "run; make them smaller, or batch.size (at least twice batch.size is made)"
             ) from error
     elif given.payload_file is not None:
         tell(f"Reading payloads from: {os.path.abspath(given.payload_file)}")
@@ -342,7 +342,7 @@ def _check_size(what: str, size: int, config: ProducerConfig) -> None:
 
 def _check_plot(file: str) -> None:
     if not file.endswith((".svg", ".png")):
-        raise ConfigError(f"--plot {file}: the name must end in .svg or .png, which says what to draw")
+        raise ConfigError(f"--plot {file}: the name must end in .svg or .png, the format to draw")
     folder = os.path.dirname(os.path.abspath(file))
     if not os.path.isdir(folder):
         raise ConfigError(f"--plot {file}: there is no folder {folder}; make it, or name another")

@@ -1,13 +1,13 @@
 """The lines of Kafka's `kafka-producer-perf-test`, and the counts behind them.
 
-Called by the run of `aioproduce perf`. Scripts read these lines, so they are as Kafka 4.3 prints them, character by
-character: of each reporting interval, and of the whole run; with a warm-up, of what came after it, too.
+Called by the run of `aioproduce perf`. Scripts read these lines, so they match those of Kafka 4.3 character by
+character. There is a line for each reporting interval and one for the run; with a warm-up also one for the rest.
 
 Invariants:
 
 1. A window ends with the first acknowledgement after its interval, as in Kafka's tool: while nothing is
-   acknowledged there is no line, and the next window is so much longer.
-2. Only what was acknowledged counts.
+   acknowledged there is no line, and the window becomes longer.
+2. Only acknowledged records count.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MEBIBYTE: Final = 1024 * 1024
 @final
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was acknowledged in some time.
+    """The records that were acknowledged in a period.
 
     Attributes:
-        begins: Seconds from the start of the run.
-        seconds: How long.
-        latencies: Of each record.
+        begins: Its beginning, in seconds from the start of the run.
+        seconds: Its length.
+        latencies: The latency of each record.
     """
 
     begins: float
@@ -43,16 +43,16 @@ class Measured:
 
     @property
     def records_per_second(self) -> float:
-        """Acknowledged."""
+        """The rate of acknowledged records."""
         return self.latencies.count / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def mb_per_second(self) -> float:
-        """Of values, in units of 2**20 bytes, as Kafka's tool has it."""
+        """The rate of values' bytes, in units of 2**20 bytes as in Kafka's tool."""
         return self.latencies.size / _MEBIBYTE / self.seconds if self.seconds > 0 else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """For programs; milliseconds."""
+        """Return the figures for programs; times in milliseconds."""
         return {
             "begins_s": round(self.begins, 6),
             "seconds": round(self.seconds, 6),
@@ -65,7 +65,7 @@ class Measured:
 
 
 def latency_ms(latencies: Latencies) -> dict[str, float] | None:
-    """Average, percentiles and maximum in milliseconds; `None` of none."""
+    """Return average, percentiles and maximum in milliseconds; `None` without records."""
     if not latencies.count:
         return None
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
@@ -78,11 +78,11 @@ def latency_ms(latencies: Latencies) -> dict[str, float] | None:
 
 @final
 class Window:
-    """The time from one end to the next, and what is acknowledged in it.
+    """A period of the run, and the records acknowledged in it.
 
     Args:
         begins: The start of the run, by its clock.
-        sinks: The stopwatch's, to which the latencies are added.
+        sinks: The stopwatch's sinks, to which the latencies are added.
     """
 
     __slots__ = ("_begins", "_place", "_run_begins", "_sinks")
@@ -94,11 +94,11 @@ class Window:
         sinks.append(Latencies())
 
     def is_over(self, now: float, interval: float) -> bool:
-        """Whether it is at least so many seconds long."""
+        """Return whether it is at least `interval` seconds long."""
         return now - self._begins >= interval
 
     def end(self, now: float) -> Measured:
-        """What was in it; the next one begins."""
+        """Return its records, and begin the next window."""
         measured = Measured(self._begins - self._run_begins, now - self._begins, self._sinks[self._place])
         self._begins = now
         self._sinks[self._place] = Latencies()
@@ -107,18 +107,18 @@ class Window:
 
 @final
 class KafkaStats:
-    """What Kafka's tool counts: all records of a run, or those after its warm-up.
+    """The counts of Kafka's tool: of all records of a run, or of those after its warm-up.
 
     Args:
-        begins: When, by the clock of the run.
+        begins: The beginning, by the clock of the run.
         interval: Seconds of a window.
-        sinks: The stopwatch's, to which the window's latencies are added.
+        sinks: The stopwatch's sinks, to which the window's latencies are added.
         tell: Called with each line.
-        is_steady: These are the records after the warm-up.
+        is_steady: Whether these are the records after the warm-up.
 
     Attributes:
-        is_silent: No lines any more.
-        windows: Those that are over.
+        is_silent: Whether windows print no more lines.
+        windows: The windows that are over.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class KafkaStats:
         self.windows: list[Measured] = []
 
     def settled(self, now: float) -> None:
-        """A batch was acknowledged; ends the window if it is over."""
+        """End the window if it is over, after a batch was acknowledged."""
         if not self._window.is_over(now, self._interval):
             return
         if self._is_steady and self._is_first:
@@ -151,7 +151,7 @@ class KafkaStats:
             self._tell(window_line(self.windows[-1]))
 
     def end(self, now: float) -> Measured:
-        """All of them; nothing comes after."""
+        """End the last window, and return the figures of all records."""
         last = self._window.end(now)
         if last.latencies.count:
             self.windows.append(last)
@@ -161,7 +161,7 @@ class KafkaStats:
         return Measured(0.0, now - self._begins, total)
 
     def total_line(self, total: Measured) -> str:
-        """The last line. Percentiles are whole milliseconds, cut off as in Java."""
+        """Return the last line. Percentiles are whole milliseconds, truncated as in Java."""
         latencies = total.latencies
         percentiles = ", ".join(
             f"{_whole(latencies.percentile(share) * 1000)} ms {name}"
@@ -176,12 +176,12 @@ class KafkaStats:
 
 
 def warmup_line(records: int) -> str:
-    """The first line of a run that warms up."""
+    """Return the first line of a run with a warm-up."""
     return f"Warmup first {records} records. Steady state results will print after the complete test summary."
 
 
 def window_line(window: Measured) -> str:
-    """Of one window."""
+    """Return the line of a window."""
     latencies = window.latencies
     return (
         f"{latencies.count} records sent, {window.records_per_second:.1f} records/sec "
@@ -199,7 +199,7 @@ def _whole(value: float) -> int:
 
 
 def metric_lines(metrics: MetricsSnapshot) -> Iterator[str]:
-    """The lines of `--print-metrics`, by name; the first is empty."""
+    """Yield the lines of `--print-metrics`, by name; the first is empty."""
     shown = {}
     for metric in metrics:
         tags = ", ".join(f"{tag}={value}" for tag, value in metric.tags.items())

@@ -1,6 +1,6 @@
-"""The options of `aioproduce perf`: names, what they take, help texts. Kafka's tool has those without a remark.
+"""The options of `aioproduce perf`: names, values, help texts. Kafka's tool has all but the marked one.
 
-Imported by `perf_command`, whose function has them as the types of its parameters, as typer wants it.
+`perf_command` imports them as the types of its function's parameters, as typer requires.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ import typer
 from aioproduce.cli.settings import ENVIRONMENT
 
 PerfTopic = Annotated[str, typer.Option("--topic", help="Produce records to this topic.")]
-NumRecords = Annotated[int, typer.Option("--num-records", metavar="N", help="How many.")]
+NumRecords = Annotated[int, typer.Option("--num-records", metavar="N", help="The number of records.")]
 RecordSize = Annotated[
-    int | None, typer.Option(metavar="BYTES", help="Send random letters, so many in each record.")
+    int | None, typer.Option(metavar="BYTES", help="Send random letters, this many in each record.")
 ]
 PayloadFile = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Send payloads of this file, each drawn at random.")
+    str | None, typer.Option(metavar="FILE", help="Send payloads from this file, each drawn at random.")
 ]
 PayloadDelimiter = Annotated[
-    str, typer.Option(metavar="REGEX", help="What separates them; a line's end by default.")
+    str, typer.Option(metavar="REGEX", help="The separator of the payloads; by default a line end.")
 ]
 PayloadMonotonic = Annotated[bool, typer.Option("--payload-monotonic", help="Send the numbers 0, 1, 2, ...")]
 Throughput = Annotated[
-    float, typer.Option(metavar="N", help="At most about N records per second; -1: without a limit.")
+    float, typer.Option(metavar="N", help="At most about N records per second; -1: no limit.")
 ]
 BootstrapServer = Annotated[
     str | None,
     typer.Option(
-        "--bootstrap-server", "-b", metavar="HOST:PORT,...", help=f"Brokers to ask first; or {ENVIRONMENT}."
+        "--bootstrap-server", "-b", metavar="HOST:PORT,...", help=f"Brokers to try first; or {ENVIRONMENT}."
     ),
 ]
 ProducerProps = Annotated[
     list[str] | None,
-    typer.Option("--producer-props", metavar="KEY=VALUE ...", help="As --command-property; older."),
+    typer.Option("--producer-props", metavar="KEY=VALUE ...", help="The old name of --command-property."),
 ]
 CommandProperty = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE ...", help="Producer keys (see `aioproduce config`)."),
 ]
 ProducerConfigFile = Annotated[
-    str | None, typer.Option("--producer.config", metavar="FILE", help="As --command-config; older.")
+    str | None, typer.Option("--producer.config", metavar="FILE", help="The old name of --command-config.")
 ]
 CommandConfig = Annotated[
     str | None,
@@ -53,7 +53,7 @@ PrintMetrics = Annotated[
     bool, typer.Option("--print-metrics", help="Print the producer's metrics at the end.")
 ]
 WarmupRecords = Annotated[
-    int, typer.Option(metavar="N", help="Tell, in one more line, the figures without the first N.")
+    int, typer.Option(metavar="N", help="Print one more line, with the figures without the first N records.")
 ]
 ReportingInterval = Annotated[int, typer.Option(metavar="MS", help="Milliseconds between two lines.")]
 TransactionalId = Annotated[str | None, typer.Option(metavar="ID", help="Refused: perf has no transactions.")]
@@ -63,5 +63,7 @@ TransactionDuration = Annotated[
 ]
 Plot = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Ours: draw the run over time, .svg or .png (extra `plot`)."),
+    typer.Option(
+        metavar="FILE", help="Draw the run over time, as .svg or .png (extra `plot`). Not in Kafka's tool."
+    ),
 ]

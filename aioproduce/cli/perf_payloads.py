@@ -1,12 +1,12 @@
-"""What the records of `aioproduce perf` hold: random letters, lines of a file, or numbers.
+"""The values of the records of `aioproduce perf`: random letters, lines of a file, or numbers.
 
-Called by the run, some dozens at a time. All are made or drawn from a generator with a fixed seed, so that two runs
-with the same options send the same bytes.
+Called by the run, for some dozens at a time. All are made or drawn from a generator with a fixed seed, so that two
+runs with the same options send the same bytes.
 
 Invariants:
 
-1. Making a payload must not be what is measured: letters are made before the run and handed out in turn. The pool
-   is larger than what any codec looks back on within a batch, so they compress like fresh ones.
+1. The run must not measure the making of payloads: letters are made before it, and used in turn. The pool is larger
+   than the window of any codec within a batch, so they compress like fresh ones.
 2. The payloads of a file are its bytes between delimiters, unchanged, whatever their encoding.
 """
 
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
 
 _SEED: Final = 0
 _LETTERS: Final = bytes(range(ord("A"), ord("Z") + 1))
-# 234 is nine times 26: what is above is left out, so that each letter is as likely as any other.
+# 234 is nine times 26: larger bytes are left out, so that all letters are equally likely.
 _EVEN: Final = 9 * len(_LETTERS)
 _POOL_BYTES: Final = 4 * 1024 * 1024
-# More than 2**28 bytes at once are an OverflowError of `randbytes`; whole words, so that the letters stay the same.
+# `randbytes` raises OverflowError above 2**28 bytes. Whole words, so that the letters stay the same.
 _DRAWN_BYTES: Final = 64 * 1024 * 1024
 _POOL_RECORDS: Final = 65_536
 
 
 class Payloads(Protocol):
-    """Where values come from."""
+    """A source of values."""
 
     def take(self, first: int, count: int) -> Sequence[bytes]:
-        """The values of records `first` to before `first + count`; asked for in ascending order."""
+        """Return the values of `count` records from number `first` on; called in ascending order."""
         ...
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest there is."""
+        """Bytes of the largest value."""
         ...
 
     @property
     def size(self) -> int:
-        """Bytes of each, if all are of one size; else -1."""
+        """Bytes of each value if all have one size, else -1."""
         ...
 
 
@@ -57,8 +57,8 @@ class RandomLetters:
 
     Args:
         size: Bytes of each.
-        batch_size: The producer's `batch.size`: the pool is at least twice as large. A record that is larger than
-            the pool need be is alone in it, and in each batch.
+        batch_size: The producer's `batch.size`: the pool is at least twice as large. A record larger than that is
+            alone in the pool, and in each batch.
     """
 
     __slots__ = ("_pool", "largest", "size")
@@ -99,7 +99,7 @@ class DrawnPayloads:
     """Values of a file, one drawn at random for each record.
 
     Args:
-        values: What to draw from.
+        values: The values to draw from.
     """
 
     __slots__ = ("_generator", "_values", "largest", "size")
@@ -121,7 +121,7 @@ class Numbers:
     """The records' numbers, from 0, in decimal.
 
     Args:
-        count: How many there will be.
+        count: The number of records.
     """
 
     __slots__ = ("largest", "size")
@@ -136,12 +136,13 @@ class Numbers:
 
 
 def read_payloads(file: str, delimiter: str) -> list[bytes]:
-    r"""The payloads of a file; the delimiter is a regular expression, as for Kafka's tool, `\n` a line's end.
+    r"""Return the payloads of a file.
 
-    What stands before a delimiter at the very start, and behind one at the very end, is no payload.
+    The delimiter is a regular expression, as for Kafka's tool; `\n` is a line end. There is no payload before a
+    delimiter at the very start, nor after one at the very end.
 
     Raises:
-        ConfigError: it cannot be read, or holds no payload, or the delimiter is no regular expression.
+        ConfigError: if the file cannot be read or holds no payload, or the delimiter is no regular expression.
     """
     try:
         pattern = re.compile(delimiter.encode())
@@ -149,7 +150,7 @@ def read_payloads(file: str, delimiter: str) -> list[bytes]:
         raise ConfigError(f"--payload-delimiter {delimiter!r} is no regular expression: {error}") from error
     if pattern.match(b"") is not None:
         raise ConfigError(
-            f"--payload-delimiter {delimiter!r} matches nothing at all: give one or more characters"
+            f"--payload-delimiter {delimiter!r} matches the empty string: give one or more characters"
         )
     try:
         content = Path(file).read_bytes()

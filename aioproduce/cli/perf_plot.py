@@ -1,6 +1,6 @@
-"""A run of `aioproduce perf` as a picture: throughput, latency and stages, over time.
+"""A plot of a run of `aioproduce perf`: throughput, latency and stages over time.
 
-Called by `perf_command`. Needs matplotlib (the extra `plot`), which is imported when a picture is drawn.
+Called by `perf_command`. It needs matplotlib (the extra `plot`), and imports it when it draws.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _STAGES: Final = {
 
 
 def draw(file: str, values: dict[str, Any]) -> None:
-    """Write the picture; the file's suffix says what kind.
+    """Write the plot; the file's suffix is its format.
 
     Args:
-        file: Where to.
+        file: The path.
         values: The document that `--json` prints.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: if it cannot be written.
     """
     import matplotlib
 
@@ -37,7 +37,7 @@ def draw(file: str, values: dict[str, Any]) -> None:
     from matplotlib import pyplot
 
     slots = [slot for slot in values["timeline"] if slot["seconds"] > 0]
-    # A last piece that is much shorter than the others would tell a rate of a few batches.
+    # A last slot that is much shorter than the others would show the rate of a few batches.
     if len(slots) > 1 and slots[-1]["seconds"] < slots[0]["seconds"] / 2:
         slots.pop()
     style: Any = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "0"}
@@ -77,7 +77,7 @@ def _mark(slots: list[dict[str, Any]]) -> str:
 
 
 def _legend(axis: Any) -> None:
-    """Above the lines, where none can run through it."""
+    """Draw the legend above the axes, where no line crosses it."""
     axis.legend(frameon=False, ncols=5, loc="lower right", bbox_to_anchor=(1, 0.98), borderaxespad=0)
 
 

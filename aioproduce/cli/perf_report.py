@@ -1,4 +1,4 @@
-"""What `aioproduce perf` tells beyond Kafka's lines: the JSON document, the summary, the bar.
+"""The output of `aioproduce perf` besides Kafka's lines: the JSON document, the summary, the bar.
 
 Called by `perf_command`. The keys of the document are part of the interface.
 """
@@ -37,7 +37,7 @@ assert set(_STAGE_TEXTS) == set(STAGES)
 
 
 def document(run: PerfRun, job: PerfJob, given: Given) -> dict[str, Any]:
-    """What `--json` prints."""
+    """Return the document that `--json` prints."""
     stopwatch = run.stopwatch
     timeline, stats, steady = run.timeline, run.stats, run.steady_stats
     return {
@@ -85,7 +85,7 @@ def document(run: PerfRun, job: PerfJob, given: Given) -> dict[str, Any]:
 
 
 def problems(run: PerfRun) -> Iterator[str]:
-    """What went wrong, a line each."""
+    """Yield a line for each problem."""
     if run.problem is not None:
         yield str(run.problem)
     for name, (count, text) in run.stopwatch.errors.items():
@@ -93,7 +93,7 @@ def problems(run: PerfRun) -> Iterator[str]:
 
 
 def summary_table(values: dict[str, Any]) -> Table:
-    """The document, for people."""
+    """Return the document as a table for people."""
     table = summary_grid()
     total = values["total"]
     without = "acks=0: written to a connection, no broker confirms" if values["producer"]["acks"] == 0 else ""
@@ -113,14 +113,14 @@ def summary_table(values: dict[str, Any]) -> Table:
             table.add_row(stage.replace("_", " "), f"{average:,.2f} ms", f"average {_STAGE_TEXTS[stage]}")
     if values["options"]["throughput"] < 0 and latency is not None:
         table.caption = (
-            "Without a limit latency is mostly the wait in the producer's own queue: docs/how-to/perf.md."
+            "Without a limit, latency is mostly the wait in the producer's own queue: docs/how-to/perf.md."
         )
         table.caption_justify = "left"
     return table
 
 
 def to_stderr(content: RenderableType) -> None:
-    """Show something to people; where standard error is gone, to nobody."""
+    """Write a rich object to standard error, if there is one."""
     if sys.stderr is None:
         return
     is_terminal = sys.stderr.isatty()
@@ -135,8 +135,8 @@ class PerfProgress(ProgressBar):
     """The bar, on standard error.
 
     Args:
-        run: What is shown.
-        job: How many records there will be.
+        run: The run to show.
+        job: Its job, with the number of records.
     """
 
     def __init__(self, run: PerfRun, job: PerfJob) -> None:

@@ -1,10 +1,10 @@
-"""The course of a run in at most some hundred slots: what `--json` and `--plot` show over time.
+"""A run over time, in a few hundred slots at most, for `--json` and `--plot`.
 
-Called by the run of `aioproduce perf` a few times a second. A slot has the latencies of what was acknowledged in it
-and, from the producer's own histograms, how long batches took in each stage of their life (KIP-91).
+Called by the run of `aioproduce perf` a few times a second. A slot has the latencies of the records acknowledged in
+it. From the producer's own histograms it has the time of batches in each stage of their life (KIP-91).
 
-Invariant: however long a run lasts there are at most `MOST_SLOTS`; when they are full two become one each, and from
-then on they are twice as long.
+Invariant: there are at most `MOST_SLOTS` slots, however long a run lasts. When that number is reached, each two
+slots are merged, and later slots are twice as long.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ STAGES: Final[Mapping[str, str]] = {
     "in_flight": "in-flight-time",
     "retry": "retry-time",
 }
-"""Stage -> the producer's histogram, in milliseconds. `send_wait` is of each send() that waited, the others of
+"""Stage -> the producer's histogram, in milliseconds. `send_wait` counts send() calls that waited, the others count
 batches."""
 
 Stages = dict[str, tuple[int, float]]
-"""Stage -> how often, and the sum in milliseconds."""
+"""Stage -> count, and sum in milliseconds."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A piece of the run.
+    """A period of the run.
 
     Attributes:
-        measured: What was acknowledged.
-        failed: How many records failed in it.
-        stages: What was in each stage.
+        measured: The records acknowledged in it.
+        failed: The number of records that failed in it.
+        stages: The times in each stage.
     """
 
     measured: Measured
@@ -53,7 +53,7 @@ class Slot:
     stages: Stages
 
     def with_next(self, other: Slot) -> Slot:
-        """This one and the one after it as one."""
+        """Return this slot merged with the next one."""
         latencies = Latencies()
         latencies.add(self.measured.latencies)
         latencies.add(other.measured.latencies)
@@ -65,27 +65,27 @@ class Slot:
         return Slot(Measured(self.measured.begins, seconds, latencies), self.failed + other.failed, stages)
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the figures for programs."""
         return {**self.measured.as_json(), "failed": self.failed, "stages_ms": stage_averages(self.stages)}
 
 
 def stage_averages(stages: Stages) -> dict[str, float | None]:
-    """Stage -> its average in milliseconds; `None` where nothing was in it."""
+    """Return stage -> its average in milliseconds; `None` for a stage without samples."""
     return {name: round(total / count, 4) if count else None for name, (count, total) in stages.items()}
 
 
 @final
 class Timeline:
-    """The slots.
+    """The slots of a run.
 
     Args:
         begins: The start of the run, by its clock.
-        sinks: The stopwatch's, to which the open slot's latencies are added.
-        read_metrics: The producer's.
+        sinks: The stopwatch's sinks, to which the open slot's latencies are added.
+        read_metrics: Returns the producer's metrics.
 
     Attributes:
         interval: Seconds of a slot.
-        slots: Those that are over.
+        slots: The slots that are over.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Timeline:
         self.slots: list[Slot] = []
 
     def end_slot(self, now: float, failed: int) -> None:
-        """The open slot is over, and the next begins."""
+        """End the open slot, and begin the next."""
         stages = self.stages()
         spent = {
             name: (count - self._stages[name][0], total - self._stages[name][1])
@@ -113,7 +113,7 @@ class Timeline:
             self.interval *= 2
 
     def stages(self) -> Stages:
-        """Of all batches so far."""
+        """Return the stages of all batches so far."""
         metrics = self._read_metrics()
         found = {histogram.name: histogram for histogram in metrics.histograms}
         return {stage: (found[name].count, found[name].total) for stage, name in STAGES.items()}

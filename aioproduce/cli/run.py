@@ -1,7 +1,6 @@
-"""What the runs of `aioproduce send` and `aioproduce perf` have in common: producer, signals, and a bounded end.
+"""The common part of the runs of `aioproduce send` and `aioproduce perf`: producer, signals, and a bounded end.
 
-A run is one task that works; a signal cancels it at whatever it waits for, which by the producer's promise loses
-nothing that was accepted.
+One task sends. A signal cancels it wherever it waits; the producer guarantees that this loses no accepted record.
 
 Invariant: every end (done, bad input, failure, signal, second signal) flushes within a bound, then closes, then
 counts.
@@ -38,14 +37,14 @@ class Run(ABC):
     """One run.
 
     Args:
-        config: The producer's.
-        topic: Where to.
-        timeout: Seconds to wait for cluster and topic at the start, and for what is outstanding after a signal.
-        announce: Called with a line for the user when a signal came.
+        config: The producer's configuration.
+        topic: The topic.
+        timeout: Seconds to wait for cluster and topic at the start, and for acknowledgements after a signal.
+        announce: Called with a line for the user after a signal.
 
     Attributes:
-        signal: The first signal that came.
-        metrics: After the run: the producer's, before it was closed.
+        signal: The first signal; `None` without one.
+        metrics: After the run: the producer's metrics just before it was closed.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class Run(ABC):
         self.metrics: MetricsSnapshot | None = None
 
     async def run(self) -> None:
-        """Send everything; afterwards the attributes say what came of it."""
+        """Send everything, and set the attributes to the result."""
         with self._signals.listening():
             await self._producer.start()
             work = asyncio.create_task(self._work(), name="aioproduce run")
@@ -76,37 +75,37 @@ class Run(ABC):
                 await self._producer.close(0)
         self._end()
         if not work.cancelled():
-            work.result()  # a bug of ours is not to be hidden
+            work.result()  # raises what only a bug can raise
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the process ends with."""
+        """The exit code of the process."""
         return self._failure() or _SIGNALLED[self.signal]
 
     async def _check_destination(self) -> int:
-        """Name the cause now, not after `max.block.ms` in the first `send()`.
+        """Check cluster and topic now: the first `send()` would fail only after `max.block.ms`.
 
         Returns:
-            How many partitions the topic has.
+            The number of the topic's partitions.
         """
         with hushed_warnings():
             await self._producer.check(self._timeout)
             return len(await self._producer.partitions_for(self._topic, self._timeout))
 
     async def _wind_up(self) -> None:
-        """After a signal: give what was accepted a bounded time to be acknowledged, or until a second signal."""
+        """Wait for acknowledgements after a signal, within a bound and until a second signal."""
         outstanding = self._outstanding()
         if self.signal is None or not outstanding:
             return
         self._announce(
             f"{self.signal.name}: waiting at most {self._timeout:g} s for {outstanding} records that are not "
-            "acknowledged yet; once more to give them up"
+            "acknowledged yet; signal once more to give them up"
         )
         flush = asyncio.create_task(self._producer.flush(self._timeout))
         if await self._signals.during(flush) is not None:
             flush.cancel()
         with contextlib.suppress(asyncio.CancelledError, FlushTimeoutError, ProducerError):
-            await flush  # records that are left fail in close(0), each with its reason
+            await flush  # close(0) fails the records that are left, each with its reason
 
     @abstractmethod
     async def _work(self) -> None:
@@ -114,20 +113,20 @@ class Run(ABC):
 
     @abstractmethod
     def _outstanding(self) -> int:
-        """How many records are accepted and not settled."""
+        """Return the number of accepted records whose outcome is not known yet."""
 
     @abstractmethod
     def _end(self) -> None:
-        """Nothing more will be sent, and everything is settled."""
+        """Finish the counts: nothing more is sent, and every outcome is known."""
 
     @abstractmethod
     def _failure(self) -> ExitCode | None:
-        """The exit code of a run that did not succeed; `None` of one that did, or that only a signal ended."""
+        """Return the exit code of a failed run; `None` if it succeeded, or if only a signal ended it."""
 
 
 @contextlib.asynccontextmanager
 async def meanwhile(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run these until the end of the context; what one of them failed of is raised there."""
+    """Run these until the end of the context, and raise there the error of any that failed."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
         yield

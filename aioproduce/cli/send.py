@@ -1,14 +1,14 @@
-"""The run of `aioproduce send`: from input to acknowledgement, or to the reason why not.
+"""The run of `aioproduce send`: from input to acknowledgement, or to an error.
 
-Called by `app` with everything checked that can be checked without a cluster.
+Called by `send_command`, which has checked everything that it can without a cluster.
 
 Invariants:
 
-1. No record is sent before the inputs, the cluster, the topic and the partition are known to be there.
-2. No task, and for most records no callback, per record: a line costs a `send()` and an append to a list. With
-   `--failed-to` it costs a callback, so that what is acknowledged need not be kept.
-3. Whatever ends the run, `next_line` is the first line that was not given to the producer: all before it are
-   counted, and all from there on are left to a later run.
+1. No record is sent before inputs, cluster, topic and partition have been found.
+2. A record needs no task, and most need no callback: a line costs a `send()` and an append to a list. With
+   `--failed-to` it costs a callback, so that no acknowledged record must be kept.
+3. Whatever ends the run, `next_line` is the first line that was not given to the producer. All lines before it are
+   counted. A later run sends the rest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.records import Header
 
-# Lines between two looks at what is settled; also what one failure is found within.
+# Lines between two counts of the settled records: a failure is noticed within this number.
 _GROUP_LINES: Final = 500
 # With --rate: groups per second, so that the records are spread and not sent in bursts.
 _PACES_PER_SECOND: Final = 20
@@ -43,22 +43,22 @@ _PACES_PER_SECOND: Final = 20
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendJob:
-    """What is to be sent where, and how.
+    """The records to send, and how.
 
     Attributes:
         topic: The topic.
         inputs: The inputs, in order.
-        config: The producer's.
-        from_line: The number of the line of the first input to begin with.
-        parse: Line -> key and value; `None`: the line is the value.
-        restore: Instead: line -> a record that failed in an earlier run.
-        failed_to: The file for what fails.
-        partition: Of all records, `None` lets the producer choose.
-        headers: Of all records.
-        skips: Whether what cannot be sent is skipped and counted, and failures likewise; else the first one ends
-            the run.
-        rate: Records per second at most.
-        timeout: Seconds to wait for cluster and topic at the start, and for what is outstanding after a signal.
+        config: The producer's configuration.
+        from_line: The number of the first line to send of the first input.
+        parse: Line -> key and value; `None` if the line is the value.
+        restore: Used instead of `parse`: line -> a record that failed in an earlier run.
+        failed_to: The file for records and lines that fail.
+        partition: The partition of all records; `None` lets the producer choose.
+        headers: The headers of all records.
+        skips: Whether lines that cannot be sent and records that fail are skipped and counted; else the first one
+            ends the run.
+        rate: The limit of records per second; `None` for no limit.
+        timeout: Seconds to wait for cluster and topic at the start, and for acknowledgements after a signal.
     """
 
     topic: str
@@ -76,7 +76,7 @@ class SendJob:
 
 
 class _StoppedError(Exception):
-    """The run ends here; what stopped it is in the tally."""
+    """The run ends here; the tally or `problem` has the cause."""
 
 
 @final
@@ -84,14 +84,14 @@ class SendRun(Run):
     """One run.
 
     Args:
-        job: What to do.
-        announce: Called with a line for the user when a signal came.
+        job: The job.
+        announce: Called with a line for the user after a signal.
 
     Attributes:
         tally: The counts.
-        problem: What ended the run early, if anything but a record's failure did.
-        next_line: The place of the input and the number of its line where a later run goes on; `None`: everything
-            was read.
+        problem: The error that ended the run early, if it was not a record's failure.
+        next_line: The place of the input and the number of its line where a later run continues; `None` if
+            everything was read.
     """
 
     def __init__(self, job: SendJob, announce: Callable[[str], None]) -> None:
@@ -106,12 +106,12 @@ class SendRun(Run):
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the process ends with."""
+        """The exit code of the process."""
         rejected = ExitCode.LINES_REJECTED if self.tally.rejected else ExitCode.DONE
         return super().exit_code or rejected
 
     def next_line_as_json(self) -> dict[str, str | int] | None:
-        """Return where a later run goes on, as the summary for programs has it."""
+        """Return the line where a later run continues, for the summary for programs."""
         if self.next_line is None:
             return None
         place, line = self.next_line
@@ -149,7 +149,7 @@ class SendRun(Run):
             self._stop(error, ExitCode.BAD_INPUT)
         except ProducerError as error:
             self._stop(error, exit_code_of(error))
-        # What is accepted is worth waiting for, whatever ended the run. `delivery.timeout.ms` bounds it.
+        # Wait for accepted records, whatever ended the run. `delivery.timeout.ms` bounds this.
         try:
             await self._producer.flush()
         except ProducerError as error:
@@ -174,7 +174,7 @@ class SendRun(Run):
 
     async def _pump(self) -> None:
         job = self._job
-        # As JSON a record takes up to six times its bytes.
+        # A record as JSON takes up to six times its bytes.
         limit = job.config.max_request_size * (1 if job.restore is None else 8)
         splitter = LineSplitter(limit)
         source: Input | None = None
@@ -219,7 +219,7 @@ class SendRun(Run):
             if rate is not None:
                 await self._pace(rate)
             else:
-                await asyncio.sleep(0)  # send() gives the loop its turns, but lines that are rejected do not
+                await asyncio.sleep(0)  # lets the loop run, which send() does and rejected lines do not
 
     async def _send_slice(self, source: str, first_line: int, lines: list[bytes]) -> None:
         """Send some lines, in a new group after each that is not a record."""
@@ -245,7 +245,7 @@ class SendRun(Run):
     async def _send_run(
         self, source: str, first_line: int, lines: list[bytes], deliveries: list[Any]
     ) -> None:
-        """The hot loop: one pass per line."""
+        """Send lines that follow each other: the hot loop, one pass per line."""
         job = self._job
         send, topic, parse, restore = self._producer.send, job.topic, job.parse, job.restore
         partition, headers, failed_to = job.partition, job.headers, job.failed_to
@@ -308,5 +308,5 @@ class SendRun(Run):
         loop = asyncio.get_running_loop()
         if self._sending_since is None:
             self._sending_since = loop.time()
-        # sleep(0) where it is behind: nothing is to be made up for in a burst that starves the loop.
+        # sleep(0) when it is late: catching up in a burst would starve the loop.
         await asyncio.sleep(max(0.0, self._sending_since + self.tally.sent / rate - loop.time()))

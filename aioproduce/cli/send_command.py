@@ -1,6 +1,6 @@
-"""`aioproduce send`: its options into a job, and what is said at the end.
+"""`aioproduce send`: from its options to a job, and the report at the end.
 
-Called by `app`. Standard output has the result and nothing else; everything for people goes to standard error.
+Called by `app`. Standard output gets the result and nothing else; everything for people goes to standard error.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from aioproduce.cli.send import SendJob, SendRun
 
 _IN_THE_FILE: Final = ("FILES", "--format", "--key-field", "--key-separator", "--header", "--partition")
-"""What a file of `--failed-to` says of each record."""
+"""Options whose values a file of `--failed-to` has for each record."""
 _GARBAGE_EVERY: Final = 50_000
 
 
@@ -94,14 +94,14 @@ def send(
 ) -> None:
     """Send the lines of files, or of standard input, as records.
 
-    A line is the bytes between two newlines, unchanged. Blank lines (empty, or only white space) are passed over
-    and counted, in every format. Nothing is sent before the files, the cluster and the topic were found.
+    A line is the bytes between two newlines, unchanged. Blank lines (empty, or only white space) are skipped and
+    counted, in every format. Nothing is sent before files, cluster and topic have been found.
 
-    Ctrl-C stops reading, waits (--timeout) for the acknowledgement of what was sent, and reports. A second Ctrl-C
-    does not wait.
+    Ctrl-C stops reading, waits at most --timeout for the acknowledgement of the records sent, and reports. A second
+    Ctrl-C ends the wait.
 
-    To carry on a load that failed: --failed-to keeps every record that failed, --from-failed sends these again, and
-    --from-line goes on with the rest of the input. docs/how-to/send-files.md has an example.
+    To continue a run that failed: --failed-to keeps every record that failed, --from-failed sends these again, and
+    --from-line continues with the rest of the input. docs/how-to/send-files.md has an example.
     """
     from aioproduce.cli.failed_records import FailedFile
     from aioproduce.cli.send import SendJob
@@ -140,8 +140,8 @@ def send(
 def _perform(job: SendJob, *, shows_progress: bool | None, as_json: bool) -> None:
     """Send, report, and end the process."""
     if job.failed_to is not None:
-        # Every record that waits is kept for the file: to look through them for garbage again and again took a
-        # quarter of the processor time.
+        # Every record that waits is kept for the file. The garbage collector's passes over them took a quarter of
+        # the processor time.
         gc.set_threshold(_GARBAGE_EVERY)
     is_typed = any(item.path is None for item in job.inputs) and sys.stdin.isatty()
     if is_typed:
@@ -149,7 +149,7 @@ def _perform(job: SendJob, *, shows_progress: bool | None, as_json: bool) -> Non
     run = asyncio.run(_send(job, shows_progress=shows_progress, is_typed=is_typed))
     tell_problems(run)
     if not is_typed:
-        _tell_how_to_go_on(job, run)
+        _report_missing(job, run)
     values = summary(run, job.topic, job.config.acks)
     written = ExitCode.DONE
     if as_json:
@@ -163,15 +163,15 @@ async def _send(job: SendJob, *, shows_progress: bool | None, is_typed: bool) ->
     from aioproduce.cli.send import SendRun
 
     run = SendRun(job, complain)
-    # A bar over what is being typed would be in the way.
+    # A bar would hide the lines that the user types.
     is_shown = shows_bar() and not is_typed if shows_progress is None else shows_progress
     async with SendProgress(job.inputs, run.tally).drawn() if is_shown else contextlib.nullcontext():
         await run.run()
     return run
 
 
-def _tell_how_to_go_on(job: SendJob, run: SendRun) -> None:
-    """After a run that is not complete: what is missing, and how to send it."""
+def _report_missing(job: SendJob, run: SendRun) -> None:
+    """Report after an incomplete run what is missing, and how to send it."""
     topic = shlex.quote(job.topic)
     failed = job.failed_to
     if failed is not None and failed.written:
@@ -185,7 +185,7 @@ def _tell_how_to_go_on(job: SendJob, run: SendRun) -> None:
     place, number = run.next_line
     name, *rest = [item.name for item in job.inputs[place:]]
     after = f", and nothing of {', '.join(rest)}" if rest else ""
-    complain(f"not sent: {name} from line {number:,} on{after}. To go on there: --from-line {number}")
+    complain(f"not sent: {name} from line {number:,} on{after}. To continue there: --from-line {number}")
 
 
 def _line_parser(
@@ -210,17 +210,21 @@ def _restorer(
     on_error: OnError,
     given: tuple[object, ...],
 ) -> Callable[[bytes], FailedRecord] | None:
-    """What makes a record of a line of `--from-failed`, which was looked at; `None` without that option."""
+    """Check the file of `--from-failed`, and return the function that makes a line of it a record.
+
+    Returns:
+        The function; `None` without that option.
+    """
     from aioproduce.cli.failed_records import check_failed_file, failed_records
 
     if path is None:
         if possibly_written is not None:
-            raise ConfigError("--possibly-written is about the records of --from-failed: give both")
+            raise ConfigError("--possibly-written needs --from-failed: give both")
         return None
     names = [name for name, value in zip(_IN_THE_FILE, given, strict=True) if value not in (None, [])]
     if names:
         raise ConfigError(
-            f"{', '.join(names)}: leave it out, the file of --from-failed says it for each record"
+            f"{', '.join(names)}: leave it out, the file of --from-failed has it for each record"
         )
     restore = failed_records(topic, possibly_written)
     check_failed_file(path, restore, skips=on_error is OnError.SKIP)

@@ -1,8 +1,8 @@
 """From options, environment and a properties file to a `ProducerConfig`.
 
-Called by the commands. What is more specific wins: `-X`, then an option of its own (`--acks`,
-`--bootstrap-server`), then the environment (`AIOPRODUCE_SECURITY_PROTOCOL`, or `AIOPRODUCE_SASL_PASSWORD_FILE` for
-what is in a file), then the file of `--config`.
+Called by the commands. The first of these that sets a key wins: `-X`, a named option (`--acks`,
+`--bootstrap-server`), the environment (`AIOPRODUCE_SECURITY_PROTOCOL`, or `AIOPRODUCE_SASL_PASSWORD_FILE` for a
+value in a file), the file of `--config`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ def build_config(
     options: Mapping[str, str | None],
     client_id: str,
 ) -> ProducerConfig:
-    """The configuration of a command's producer.
+    """Return the configuration of a command's producer.
 
-    Serializers that are configured are checked, and not used: keys and values are bytes from the input.
+    Configured serializers are checked, and not used: keys and values are bytes from the input.
 
     Args:
         bootstrap: `--bootstrap-server`.
         file: `--config`.
         overrides: Each `-X key=value`.
-        options: Kafka's key -> the value of an option of its own, `None` where it was not given.
-        client_id: `client.id` where nothing sets it.
+        options: Kafka's key -> the value of its named option, `None` if that was not given.
+        client_id: The default of `client.id`.
 
     Raises:
-        ConfigError: a key or value is wrong, or nothing says where the cluster is.
+        ConfigError: if a key or value is wrong, or `bootstrap.servers` is missing.
     """
     settings: dict[str, object] = {"client.id": client_id}
     if file is not None:
@@ -55,7 +55,7 @@ def build_config(
     for override in overrides:
         key, found, value = override.partition("=")
         if not found or not key.strip():
-            # Not its text: it may be a password with the `=` forgotten.
+            # Without its text: it may be a password without its `=`.
             raise ConfigError("-X takes key=value, e.g. -X linger.ms=20")
         settings[key.strip()] = value
     require_servers(settings, "the file of --config")
@@ -64,7 +64,7 @@ def build_config(
 
 
 def require_servers(settings: Mapping[str, object], place: str) -> None:
-    """Raise ConfigError where nothing says where the cluster is, which could be said in `place`."""
+    """Raise ConfigError if `bootstrap.servers` is missing; the message also names `place` as one to set it."""
     if "bootstrap.servers" not in settings:
         raise ConfigError(
             f"nothing says where the cluster is: give --bootstrap-server host:port, set {ENVIRONMENT}, or put "
@@ -74,10 +74,10 @@ def require_servers(settings: Mapping[str, object], place: str) -> None:
 
 
 def parse_headers(headers: Sequence[str]) -> list[tuple[str, bytes | None]]:
-    """Each `--header name=value`.
+    """Return the headers of each `--header name=value`.
 
     Raises:
-        ConfigError: one has no `=`, or a name that is not Unicode.
+        ConfigError: if one has no `=`, or a name that is not Unicode.
     """
     parsed: list[tuple[str, bytes | None]] = []
     for header in headers:
@@ -88,16 +88,16 @@ def parse_headers(headers: Sequence[str]) -> list[tuple[str, bytes | None]]:
             name.encode()
         except UnicodeEncodeError as error:
             raise ConfigError(f"the name of header {header!r} is not UTF-8") from error
-        # What was not UTF-8 on the command line comes out as the same bytes.
+        # Bytes of the command line that are not UTF-8 stay the same.
         parsed.append((name, value.encode(errors="surrogateescape")))
     return parsed
 
 
 def parse_separator(text: str) -> bytes:
-    r"""The bytes of `--key-separator`; `\t` is a tab, `\x1f` a byte, `\\` a backslash.
+    r"""Return the bytes of `--key-separator`; `\t` is a tab, `\x1f` a byte, `\\` a backslash.
 
     Raises:
-        ConfigError: It is empty, has a newline, or has a backslash before anything else.
+        ConfigError: if it is empty, has a newline, or has a backslash before anything else.
     """
 
     def meant(escape: re.Match[bytes]) -> bytes:
@@ -113,5 +113,5 @@ def parse_separator(text: str) -> bytes:
 
     separator = _ESCAPE.sub(meant, text.encode(errors="surrogateescape"))
     if not separator or b"\n" in separator:
-        raise ConfigError("--key-separator takes one or more characters, and no newline")
+        raise ConfigError("--key-separator must have one or more characters, and no newline")
     return separator

@@ -1,7 +1,7 @@
-"""SIGINT and SIGTERM during a run: heard by the event loop, and what they interrupt.
+"""SIGINT and SIGTERM during a run, handled on the event loop.
 
-Called by the runs that send records (`run`): a first signal ends the sending, a second one the wait for what was
-sent. Called by what runs until it is ended (`dev`, `dashboard`, `top`).
+Called by the runs that send records (`run`): a first signal ends the sending, a second one the wait for
+acknowledgements. Also called by the commands that run until a signal (`dev`, `dashboard`, `top`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 @final
 class Signals:
-    """The signals that came and that nobody has heard yet."""
+    """The signals that have arrived and are not handled yet."""
 
     __slots__ = ("_came",)
 
@@ -28,7 +28,7 @@ class Signals:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Take signals, in place of Python's own handling; on the running loop."""
+        """Handle signals on the running event loop during the context, instead of Python."""
         loop = asyncio.get_running_loop()
         before = {number: signal.getsignal(number) for number in _SIGNALS}
         for number in _SIGNALS:
@@ -38,11 +38,11 @@ class Signals:
         finally:
             for number, handler in before.items():
                 loop.remove_signal_handler(number)
-                if handler is not None:  # as it is where another language than Python installed one
+                if handler is not None:  # `None` if it was not installed from Python
                     signal.signal(number, handler)
 
     async def during(self, work: asyncio.Task[Any]) -> signal.Signals | None:
-        """Wait for the end of a task, or for a signal, which is returned."""
+        """Wait for the end of a task or for a signal, and return the signal."""
         waiting = asyncio.create_task(self._came.get())
         try:
             await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -52,7 +52,7 @@ class Signals:
 
 
 def ended_by_signal() -> asyncio.Event:
-    """What is set when SIGINT or SIGTERM comes, from now on."""
+    """Return an event that the next SIGINT or SIGTERM sets."""
     ended = asyncio.Event()
     for number in _SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

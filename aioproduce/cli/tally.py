@@ -1,13 +1,13 @@
-"""What became of each record of a run, and how long its acknowledgement took.
+"""The outcome of each record of a run, and the latency of acknowledgements.
 
-Called by `send` while it sends and by the progress bar. Counting is exact, and per record as cheap as it can be:
-the deliveries of some hundred lines lie in one group, and whole groups are asked at once whether they are settled.
-Latency is measured on a sample, since a callback per record would cost more than sending it.
+Called by `send` while it sends and by the progress bar. Counting is exact and cheap: the deliveries of some hundred
+lines are one group, and a whole group is checked at once. Latency is measured on a sample, since a callback per
+record would cost more than sending it.
 
 Invariants:
 
 1. Each sent record is counted once, as acknowledged or failed; at the end `sent == acknowledged + failed`.
-2. A failed record is known by its input and line.
+2. A failed record is reported with its input and line.
 3. The latency sample is systematic over the whole run: the records 0, s, 2s, 3s, ... with one stride s, which
    doubles when the sample is full. Up to `SAMPLE_SIZE` records that is every record.
 """
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from aioproduce import DeliveryFuture, RecordMetadata
 
-# Half of it is always there once it was full: 4096 records, 40 of them above the 99th percentile.
+# After it was full once, it keeps at least half: 4096 records, 40 of them above the 99th percentile.
 SAMPLE_SIZE: Final = 8192
-# Failures that are told one by one, with their lines; all are counted.
+# Failures that are reported one by one, with their lines; all are counted.
 FAILURES_SHOWN: Final = 5
 
 _is_done: Final = methodcaller("done")
@@ -53,13 +53,13 @@ class LatencySample:
         self._measured: list[tuple[int, float]] = []
 
     def measure(self, number: int) -> Callable[[RecordMetadata, BaseException | None], None]:
-        """The `on_delivery` of record `number`, which is about to be sent."""
+        """Return the `on_delivery` of record `number`, which is sent next."""
         return partial(self._settled, number, time.monotonic())
 
     def _settled(
         self, number: int, sent_at: float, _metadata: RecordMetadata, error: BaseException | None
     ) -> None:
-        # One that was sent before the stride doubled may not belong to the sample any more.
+        # A record sent before the stride doubled may no longer belong to the sample.
         if error is not None or number % self.stride:
             return
         self._measured.append((number, time.monotonic() - sent_at))
@@ -68,7 +68,7 @@ class LatencySample:
             self._measured = [measured for measured in self._measured if measured[0] % self.stride == 0]
 
     def summary(self) -> dict[str, float | int] | None:
-        """Percentiles in milliseconds (nearest rank), `None` if nothing was measured."""
+        """Return percentiles in milliseconds (nearest rank); `None` if nothing was measured."""
         latencies = sorted(latency * 1000 for _number, latency in self._measured)
         if not latencies:
             return None
@@ -90,7 +90,7 @@ class Group:
         source: The input's name.
         first_line: The number of the first record's line, from 1.
         deliveries: In the order of the lines.
-        settled: How many of them, from the front, are counted.
+        settled: The number of counted deliveries, from the front.
     """
 
     source: str
@@ -110,7 +110,7 @@ class Problem:
     message: str
 
     def as_json(self) -> dict[str, Any]:
-        """As the summary for programs has it."""
+        """Return the problem for the summary for programs."""
         return {"file": self.source, "line": self.line, "error": self.error, "message": self.message}
 
 
@@ -121,16 +121,16 @@ class Tally:
     Attributes:
         acknowledged: Records that were acknowledged (with acks=0: written to a connection).
         failed: Records that were sent and not acknowledged.
-        possibly_written: Of `failed`, those that may be in the log in spite of it.
+        possibly_written: The failed records that may be in the log nevertheless.
         rejected: Lines that could not be sent at all.
-        sent_bytes: Of the lines sent, without their newlines.
-        read_bytes: Of the input.
-        blank: Lines that were passed over as blank.
-        left_out: Failed records of an earlier run that were passed over, as the user chose.
-        errors: Class of the error -> how many records or lines.
-        causes: What happened, class of the error, cause -> how many records or lines.
-        problems: The first of them.
-        latency: Of acknowledgements.
+        sent_bytes: Bytes of the lines sent, without their newlines.
+        read_bytes: Bytes read of the input.
+        blank: Blank lines, which were skipped.
+        left_out: Failed records of an earlier run that were skipped, as the user chose.
+        errors: Class of the error -> the number of records or lines.
+        causes: Kind of failure, class of the error, cause -> the number of records or lines.
+        problems: The first problems.
+        latency: The latency of acknowledgements.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Tally:
     # -- while sending ---
 
     def open_group(self, source: str, first_line: int) -> Group:
-        """The group that the next deliveries are appended to; the one before is complete."""
+        """Complete the open group, and return a new one for the next deliveries."""
         if self._started_at is None:
             self._started_at = time.monotonic()
         self._close_group()
@@ -169,13 +169,13 @@ class Tally:
         return self._sent_in_closed_groups + (0 if self._open is None else len(self._open.deliveries))
 
     def reject(self, source: str, line: int, error: Exception) -> None:
-        """A line could not be sent."""
+        """Count a line that could not be sent."""
         self.rejected += 1
         self._add_problem("rejected", source, line, error)
 
     @property
     def outstanding(self) -> int:
-        """Records that are not settled. Looks at each that `settle()` has not counted: 10 ms for 200,000."""
+        """Records without an outcome yet. Checks each that `settle()` has not counted: 10 ms for 200,000."""
         return sum(
             len(group.deliveries) - group.settled - sum(map(_is_done, group.deliveries[group.settled :]))
             for group in self._groups
@@ -183,7 +183,7 @@ class Tally:
 
     @property
     def acknowledged_so_far(self) -> int:
-        """As `acknowledged`, with those behind a record that is not settled; as dear as `outstanding`."""
+        """As `acknowledged`, with the records behind one that waits; as expensive as `outstanding`."""
         return self.acknowledged + sum(
             delivery.done() and delivery.exception() is None
             for group in self._groups
@@ -191,9 +191,9 @@ class Tally:
         )
 
     def settle(self) -> None:
-        """Count what was settled meanwhile, in the order of sending: up to the first that is not.
+        """Count the newly settled records in the order of sending, up to the first that is not settled.
 
-        So one partition that stalls holds up the count of the others; the two above do not stop there.
+        So a partition that stalls delays the count of the others. The two properties above do not stop there.
         """
         groups = self._groups
         while groups:
@@ -211,7 +211,7 @@ class Tally:
             groups.popleft()
 
     def end(self) -> None:
-        """Nothing more will be sent, and everything is settled."""
+        """Finish the counts: nothing more is sent, and every outcome is known."""
         self._close_group()
         self.settle()
         self._ended_at = time.monotonic()
@@ -251,11 +251,11 @@ class Tally:
         if len(self.problems) < FAILURES_SHOWN:
             self.problems.append(Problem(source, line, kind, f"{error}"))
 
-    # -- what came of it ---
+    # -- results ---
 
     @property
     def seconds(self) -> float:
-        """From the first record to now, or to the end."""
+        """Seconds from the first record to now, or to the end."""
         if self._started_at is None:
             return 0.0
         ended_at = time.monotonic() if self._ended_at is None else self._ended_at

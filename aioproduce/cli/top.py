@@ -1,14 +1,13 @@
 """`aioproduce top`: the dashboard's samples in the terminal.
 
-Called by `look`. Samples come from the events of a running service's dashboard, read by a thread, or from a feed in
+Called by `look`. Samples come from the event stream of a service's dashboard, read by a thread, or from a feed in
 this process.
 
 Invariants:
 
-1. A stream that is lost is tried again once a second, for ever, and the picture says since when it is old; an
-   address that is no dashboard ends the command at once, with the reason. One picture (`--once`) waits for nothing
-   that is lost.
-2. However many samples come, the terminal is drawn at most ten times a second.
+1. A lost stream is opened again once a second, for ever, and the screen shows how long it has been lost. An address
+   that is no dashboard ends the command at once, with the reason. So does a lost stream with `--once`.
+2. The terminal is drawn at most ten times a second, however many samples arrive.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _LONGEST_LINE: Final = 1 << 20
 
 
 class AddressError(Exception):
-    """What was given is no address of a dashboard, or nothing answers there."""
+    """There is no dashboard at the address, or it has no such producer."""
 
 
 @final
@@ -53,8 +52,8 @@ class Lost:
     """The stream ended, or could not be opened.
 
     Attributes:
-        reason: Why.
-        is_end: It ended in order, as each stream does in time.
+        reason: The reason.
+        is_end: Whether it ended normally, as every stream does after some time.
     """
 
     reason: str
@@ -64,12 +63,12 @@ class Lost:
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class Screen:
-    """What is drawn, and with which samples.
+    """The screen and its samples.
 
     Args:
         console: The terminal.
-        client_id: Of the producer to show; `None`: the first.
-        source: Where the samples come from, for the header.
+        client_id: The client id of the producer to show; `None` for the first.
+        source: The origin of the samples, for the header.
     """
 
     _console: Console
@@ -80,30 +79,30 @@ class Screen:
 
     @property
     def sample_count(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return len(self._samples)
 
     def take(self, content: dict[str, Any]) -> None:
-        """A sample came.
+        """Add a sample.
 
         Raises:
-            AddressError: there is no producer of that client id.
+            AddressError: if there is no producer with that client id.
         """
         self._samples.append(content)
         self._lost_at = None
         self._chosen()
 
     def lose(self, now: float) -> None:
-        """Nothing comes any more."""
+        """Mark the stream as lost."""
         if self._lost_at is None:
             self._lost_at = now
 
     def restart(self) -> None:
-        """What comes is of another feed."""
+        """Delete the samples: the next ones are of another feed."""
         self._samples.clear()
 
     def draw(self, now: float) -> Any:
-        """The picture, as large as the terminal is."""
+        """Return the screen in the size of the terminal."""
         is_lost = self._lost_at is not None
         status = self._source
         if self._lost_at is not None:
@@ -126,12 +125,12 @@ class Screen:
 
 @final
 class EventReader(threading.Thread):
-    """Reads a dashboard's stream of events, again and again.
+    """A thread that reads a dashboard's event stream, and opens it again after each end.
 
     Args:
-        address: Of the page.
-        came: Takes `("begin", run)`, `("sample", content)`, and `Lost`.
-        token: The dashboard's, if it has one.
+        address: The address of the page.
+        came: The queue for `("begin", run)`, `("sample", content)` and `Lost`.
+        token: The dashboard's token, if it has one.
     """
 
     def __init__(
@@ -156,11 +155,11 @@ class EventReader(threading.Thread):
 
     @contextlib.contextmanager
     def open(self) -> Iterator[http.client.HTTPResponse]:
-        """Ask for the stream.
+        """Open the stream.
 
         Raises:
-            AddressError: it is no dashboard's.
-            OSError: nothing answers.
+            AddressError: if it is no dashboard's.
+            OSError: if nothing answers.
         """
         headers = {"Accept": "text/event-stream"} | (
             {"Last-Event-ID": self._last_id} if self._last_id else {}
@@ -170,7 +169,7 @@ class EventReader(threading.Thread):
                 raise ValueError("it begins with neither http:// nor https://")
             request = urllib.request.Request(self._address, headers=headers)
             if self._token is not None:
-                # Not to where a redirect leads.
+                # A redirect must not pass the token on.
                 request.add_unredirected_header("Authorization", f"Bearer {self._token.reveal()}")
             answer = urllib.request.urlopen(request, timeout=_SILENCE_SECONDS)
         except (ValueError, http.client.InvalidURL) as error:
@@ -181,15 +180,15 @@ class EventReader(threading.Thread):
             reason = f"{error.code} {error.reason}"
             error.close()
             what = (
-                "it takes no more viewers now (max_streams), or is ending"
+                "it accepts no more viewers now (max_streams), or is ending"
                 if error.code == HTTPStatus.SERVICE_UNAVAILABLE
-                else "it wants a token: --token-file names a file that has it"
+                else "it requires a token: --token-file names a file with it"
                 if error.code == HTTPStatus.UNAUTHORIZED
                 else "is that where the dashboard is mounted?"
             )
             raise AddressError(f"{self._address} answers {reason}: {what}") from error
         except http.client.HTTPException as error:
-            # A connection that is closed without a word is an OSError, too, and not told apart from no answer.
+            # A connection that is closed without an answer is an OSError, too, and treated as no answer.
             if isinstance(error, OSError):
                 raise
             raise AddressError(
@@ -224,13 +223,13 @@ def watch(
     """Show a running service's dashboard until Ctrl-C, or once.
 
     Raises:
-        AddressError: there is no dashboard at that address, or it has no such producer.
-        OSError: nothing answers there, or with `is_once` no more.
+        AddressError: if there is no dashboard at that address, or it has no such producer.
+        OSError: if nothing answers there, or with `is_once` if the stream is lost.
     """
     came: queue.SimpleQueue[tuple[str, Any] | Lost] = queue.SimpleQueue()
     reader = EventReader(address, came, token)
     with reader.open():
-        pass  # what is wrong from the start is an error, not a picture of nothing
+        pass  # a wrong address must be an error, not an empty screen
     reader.start()
     screen = Screen(console, client_id, address)
     run = ""
@@ -241,7 +240,7 @@ def watch(
                 while True:
                     if isinstance(what, Lost):
                         if what.is_end:
-                            pass  # the next one is asked for; if that cannot be had, it is lost
+                            pass  # the reader opens the next stream; only a failure of that is a loss
                         elif is_once:
                             raise ConnectionError(what.reason)
                         else:
@@ -260,9 +259,9 @@ def watch(
 
 @contextlib.contextmanager
 def showing(screen: Screen, *, is_once: bool, console: Console) -> Iterator[Any]:
-    """The terminal, while it shows this screen; what is yielded draws it anew.
+    """Show this screen on the terminal, and yield the function that draws it again.
 
-    With `is_once` nothing is drawn until the end, and then into the text of the terminal.
+    With `is_once` the screen is drawn only at the end, as plain output.
     """
     if is_once:
         yield lambda: None

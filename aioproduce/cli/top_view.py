@@ -1,13 +1,12 @@
-"""The picture of `aioproduce top`: samples in, lines of text out, for a terminal of any size.
+"""The screen of `aioproduce top`: from samples to lines of text, for a terminal of any size.
 
-Called once a second. Nothing here knows a clock, a terminal or a stream.
+Called once a second. It uses no clock, no terminal and no stream.
 
 Invariants:
 
-1. A picture has exactly `height` lines, none wider than `width` cells, also for names of any length.
-2. What matters most comes first: where lines are too few, brokers and topics are cut, and it says how many are left
-   out.
-3. Colour is never the only sign: what is bad is said in words or figures too.
+1. A screen has exactly `height` lines, none wider than `width` cells, whatever the length of names.
+2. The most important lines come first. If lines are too few, brokers and topics are cut, with the number left out.
+3. Colour is never the only sign of trouble: words or figures report it, too.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _STAGES: Final = (
     ("await-send", "waiting to be sent", "yellow"),
     ("in-flight", "in flight", "green"),
     ("retry", "retrying", "red"),
-    ("delivery", "altogether", "magenta"),
+    ("delivery", "in total", "magenta"),
 )
 _LEAST_MS: Final = 0.1
 _PREFIXES: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def count(value: float | None, unit: str = "") -> str:
-    """Three figures and a prefix."""
+    """Return a number as three figures and a prefix."""
     if value is None:
         return "-"
     for size, prefix in _PREFIXES:
@@ -49,7 +48,7 @@ def count(value: float | None, unit: str = "") -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """Three figures of whatever unit is fit."""
+    """Return a time as three figures in a suitable unit."""
     if value is None:
         return "-"
     if value >= 120_000:
@@ -65,7 +64,7 @@ def _figures(value: float) -> str:
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The last of these values as bars from 0 to the highest; blank where there is none."""
+    """Return the last of these values as bars from 0 to the highest; a blank for `None`."""
     shown = list(values)[-width:]
     highest = max((value for value in shown if value is not None), default=0.0)
     drawn = (
@@ -78,15 +77,15 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
 def picture(
     samples: Sequence[dict[str, Any]], *, chosen: int, width: int, height: int, status: str, is_lost: bool
 ) -> Text:
-    """The whole screen.
+    """Return the whole screen.
 
     Args:
-        samples: Contents of samples, oldest first.
-        chosen: Which producer of them.
+        samples: The contents of samples, oldest first.
+        chosen: The index of the producer to show.
         width: Cells of a line.
         height: Lines.
-        status: What to say of the connection.
-        is_lost: Whether that is bad.
+        status: The state of the connection.
+        is_lost: Whether that state is bad.
     """
     room, width = width, max(width, LEAST_WIDTH)
     lines = [_header(samples, chosen, width, status, is_lost)]
@@ -101,7 +100,7 @@ def picture(
         lines += _timeline(history[-1], width)
         lines += [Text()]
         lines += _tables(history[-1], width, height - len(lines))
-    # A terminal narrower than that shows the beginnings, where wrapped lines would push the others out.
+    # A narrower terminal shows the beginnings of lines: wrapped lines would push others off the screen.
     lines = [_cut(line, room) for line in lines[:height]]
     lines += [Text()] * (height - len(lines))
     return Text("\n").join(lines)
@@ -114,7 +113,7 @@ def _cut(line: Text, width: int) -> Text:
 
 
 def _cell(text: str, width: int, *, is_right: bool = False) -> str:
-    """Exactly that wide; what is longer ends in an ellipsis, and what terminals obey is not there."""
+    """Return the text exactly that wide, cut with an ellipsis, and without control characters."""
     if not text.isprintable():
         text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
     if cell_len(text) > width:
@@ -136,7 +135,7 @@ def _header(samples: Sequence[dict[str, Any]], chosen: int, width: int, status: 
 
 
 def _figures_now(history: Sequence[Producer], width: int) -> list[Text]:
-    """Two columns: a name, a figure and its last minute each."""
+    """Return two columns of cells: name, figure, and a sparkline of its history."""
     now = history[-1]
     buffer, latency, lag, totals = now["buffer"], now["latency"], now["loop_lag"], now["totals"]
 
@@ -197,7 +196,7 @@ def _figures_now(history: Sequence[Producer], width: int) -> list[Text]:
 
 
 def _transactions(producer: Producer, width: int) -> list[Text]:
-    """One line, where it is transactional; a service of an earlier version tells nothing of them."""
+    """Return one line for a transactional producer. A service of an earlier version does not report any."""
     now = producer.get("transactions")
     if now is None:
         return []
@@ -214,18 +213,18 @@ def _transactions(producer: Producer, width: int) -> list[Text]:
 
 
 def _warnings(producer: Producer, width: int) -> list[Text]:
-    """A line each, as the page has them."""
+    """Return a line for each warning, as on the page."""
     return [Text(_cell(f"! {warning}", width), style="bold red") for warning in producer.get("warnings", [])]
 
 
 def _age(producer: Producer, which: str) -> dict[str, Any]:
-    """Of the oldest record or `send()`; a service of an earlier version tells nothing of them."""
+    """Return the age of the oldest record or `send()`. A service of an earlier version does not report it."""
     ages: dict[str, dict[str, Any]] = producer.get("ages", {})
     return ages.get(which, {"ms": None, "is_late": False})
 
 
 def _timeline(producer: Producer, width: int) -> list[Text]:
-    """The stages of KIP-91 on a logarithmic axis that ends at `delivery.timeout.ms`."""
+    """Return the stages of KIP-91 on a logarithmic axis, with a mark at `delivery.timeout.ms`."""
     limit = producer["limits"]["delivery_timeout"]
     stages = producer["stages"]
     longest = max([stage["max"] or 0.0 for stage in stages.values()] + [limit or 0.0, 1000.0])
@@ -271,7 +270,7 @@ def _timeline(producer: Producer, width: int) -> list[Text]:
 
 
 def _tables(producer: Producer, width: int, height: int) -> list[Text]:
-    """Brokers and topics: side by side where there is room."""
+    """Return the tables of brokers and topics, side by side if there is room."""
     brokers = [
         (
             row["name"],
@@ -315,7 +314,7 @@ def _tables(producer: Producer, width: int, height: int) -> list[Text]:
 def _table(
     head: tuple[str, ...], rows: Sequence[tuple[str, ...]], sizes: tuple[int, ...], width: int, height: int
 ) -> list[Text]:
-    """At most `height` lines; the first column takes what the others leave."""
+    """Return at most `height` lines; the first column gets the rest of the width."""
     first = max(width - sum(sizes[1:]) - (len(sizes) - 1), sizes[0])
 
     def line(cells: tuple[str, ...]) -> str:

@@ -1,9 +1,9 @@
-"""`aioproduce txn`: which transactions there are, which of them hang, and an end for those.
+"""`aioproduce txn`: list and describe transactions, find those that hang, and end them.
 
-Called by `app`, which adds the commands. `txn_cluster` asks the brokers, `txn_view` has the tables.
+Called by `app`, which adds the commands. `txn_cluster` asks the brokers, `txn_view` makes the tables.
 
-Invariant: `abort` without a prepared transaction writes nothing where a coordinator will end the transaction by
-itself, and nothing that was not confirmed.
+Invariant: `abort` without a prepared transaction writes only after a confirmation, and only with `--force` if a
+coordinator will end the transaction by itself.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _HANGING_COLUMNS: Final = (
 
 _Verdict: TypeAlias = Literal["commit", "abort"]
 
-txn: Final = typer.Typer(
-    name="txn", no_args_is_help=True, help="Look at transactions, and end those that hang."
-)
+txn: Final = typer.Typer(name="txn", no_args_is_help=True, help="Show transactions, and end those that hang.")
 
 Prepared = Annotated[
     Path | None,
-    typer.Option("--prepared", metavar="FILE", help="A file with what PreparedTransaction.to_bytes() gave."),
+    typer.Option(
+        "--prepared", metavar="FILE", help="A file with the bytes of PreparedTransaction.to_bytes()."
+    ),
 ]
 OfTopic = Annotated[
     str | None, typer.Option("--topic", metavar="NAME", help="The topic.", show_default=False)
@@ -66,8 +66,8 @@ def add_commands(app: typer.Typer) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """An error that is expected ends the command with its exit code."""
+def _expected_errors() -> Iterator[None]:
+    """End the command with the exit code of an expected error."""
     try:
         with hushed_warnings():
             yield
@@ -96,11 +96,11 @@ def _cluster(config: ProducerConfig, timeout: float) -> ClusterTransactions:
 
 
 def _show(values: object, view: Any) -> None:
-    """The result on standard output, and the end of the command.
+    """Write the result to standard output, and end the command.
 
     Args:
-        values: For `--json`; `None` without it.
-        view: For people.
+        values: The document of `--json`; `None` without that option.
+        view: The result for people.
     """
     raise typer.Exit(write_output(rendered(view) if values is None else as_json_line(values)))
 
@@ -109,19 +109,23 @@ def _show(values: object, view: Any) -> None:
 def list_transactions(
     states: Annotated[
         list[str] | None,
-        typer.Option("--state", metavar="STATE", help="Only in this state, e.g. Ongoing; repeatable."),
+        typer.Option(
+            "--state", metavar="STATE", help="Only transactions in this state, e.g. Ongoing; repeatable."
+        ),
     ] = None,
     producer_ids: Annotated[
         list[int] | None,
-        typer.Option("--producer-id", metavar="ID", help="Only of this producer; repeatable."),
+        typer.Option("--producer-id", metavar="ID", help="Only transactions of this producer; repeatable."),
     ] = None,
     longer_than: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0.0, max=1e12, help="Only open for longer (Kafka 3.8)."),
+        typer.Option(
+            metavar="SECONDS", min=0.0, max=1e12, help="Only transactions open for longer (Kafka 3.8)."
+        ),
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="Only ids that match as a whole, by RE2 (Kafka 4.1)."),
+        typer.Option(metavar="REGEX", help="Only ids that match it as a whole; RE2 syntax (Kafka 4.1)."),
     ] = None,
     bootstrap: Bootstrap = None,
     config_file: ConfigFile = None,
@@ -130,7 +134,7 @@ def list_transactions(
     as_json: AsJson = False,
 ) -> None:
     """List the transactional ids of all coordinators, as far as this client may describe them."""
-    with _told():
+    with _expected_errors():
         cluster = _cluster(_config(bootstrap, config_file, overrides, timeout), timeout)
         found = cluster.list_transactions(
             states=states or [], producer_ids=producer_ids or [], duration=longer_than, pattern=pattern
@@ -152,12 +156,12 @@ def describe(
     timeout: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what the coordinators know of transactional ids: state, producer, time-out, partitions.
+    """Show what the coordinators know about transactional ids: state, producer, time-out, partitions.
 
-    With --prepared also what became of that transaction: committed, aborted, open, or unknown.
+    With --prepared also show the outcome of that transaction: committed, aborted, open, or unknown.
     """
     rows = []
-    with _told():
+    with _expected_errors():
         config = _config(bootstrap, config_file, overrides, timeout)
         prepared = None if prepared_file is None else _read(prepared_file)
         ids = [*(transactional_ids or []), *([] if prepared is None else [prepared.transactional_id])]
@@ -204,14 +208,14 @@ def find_hanging(
 ) -> None:
     """Find transactions that are open in a partition and that no coordinator will end (KIP-664).
 
-    They hold up readers of committed records for ever. This client needs Read on the topics and Describe on every
-    transactional id: one that it may not see looks as if nobody knew it.
+    They block readers of committed records for ever. This client needs Read on the topics and Describe on every
+    transactional id: a transaction whose id it may not describe looks as if it hangs.
     """
-    with _told():
+    with _expected_errors():
         cluster = _cluster(_config(bootstrap, config_file, overrides, timeout), timeout)
         found = cluster.hanging(topic)
     for where in cluster.left_out:
-        complain(f"warning: {where} has no leader now: what hangs there is not known")
+        complain(f"warning: {where} has no leader now, so it was not checked")
     rows = [open_as_json(each) for each in found]
     if not rows:
         complain("no transaction hangs")
@@ -224,7 +228,9 @@ def find_hanging(
 def commit(
     prepared_file: Annotated[
         Path,
-        typer.Option("--prepared", metavar="FILE", help="What PreparedTransaction.to_bytes() gave."),
+        typer.Option(
+            "--prepared", metavar="FILE", help="A file with the bytes of PreparedTransaction.to_bytes()."
+        ),
     ],
     bootstrap: Bootstrap = None,
     config_file: ConfigFile = None,
@@ -232,8 +238,8 @@ def commit(
     timeout: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Commit a transaction that its producer has prepared. The same again does no harm."""
-    with _told():
+    """Commit a transaction that its producer has prepared. It is safe to repeat."""
+    with _expected_errors():
         _end(_read(prepared_file), _config(bootstrap, config_file, overrides, timeout), "commit", as_json)
 
 
@@ -256,22 +262,23 @@ def _end(prepared: PreparedTransaction, config: ProducerConfig, verdict: _Verdic
 def abort(
     prepared_file: Prepared = None,
     topic: OfTopic = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="Its partition.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="The partition.")] = None,
     start_offset: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="The first offset of the transaction.")
     ] = None,
     producer_id: Annotated[
-        int | None, typer.Option(min=0, metavar="ID", help="Instead: the producer that has it open.")
+        int | None,
+        typer.Option(min=0, metavar="ID", help="Instead of --start-offset: the producer that has it open."),
     ] = None,
     producer_epoch: Annotated[
-        int | None, typer.Option(min=0, max=32767, help="By default the one that the leader tells.")
+        int | None, typer.Option(min=0, max=32767, help="By default the one that the leader reports.")
     ] = None,
     coordinator_epoch: Annotated[
-        int | None, typer.Option(min=0, max=2**31 - 1, help="By default the one that the leader tells.")
+        int | None, typer.Option(min=0, max=2**31 - 1, help="By default the one that the leader reports.")
     ] = None,
     is_forced: Annotated[
         bool,
-        typer.Option("--force", help="Also where a coordinator has it open and will end it by itself."),
+        typer.Option("--force", help="Abort it also if a coordinator has it open and will end it by itself."),
     ] = False,
     is_confirmed: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap: Bootstrap = None,
@@ -282,10 +289,10 @@ def abort(
 ) -> None:
     """Abort a transaction that was prepared, or one that hangs in a partition.
 
-    One that hangs gets an abort marker from the partition's leader, past its coordinator, as by
-    kafka-transactions.sh. The other partitions of a transaction that does not hang may be committed all the same.
+    For one that hangs, the partition's leader writes an abort marker without its coordinator, as with
+    kafka-transactions.sh. If a transaction does not hang, its other partitions may still be committed.
     """
-    with _told():
+    with _expected_errors():
         config = _config(bootstrap, config_file, overrides, timeout)
         if prepared_file is not None:
             if topic is not None:
@@ -307,7 +314,7 @@ def abort(
             found = replace(found, coordinator_epoch=0)
         why = _cluster(config, timeout).why_hanging(where, found)
         _confirm(where, found, why, is_forced=is_forced, is_confirmed=is_confirmed)
-        # Whoever thinks for a minute is not out of time.
+        # A new time-out: the user may have thought for a minute.
         _cluster(config, timeout).write_abort(where, found)
     row = {
         "topic": topic,
@@ -324,16 +331,16 @@ def abort(
 def _confirm(
     where: TopicPartition, found: ActiveProducer, why: str, *, is_forced: bool, is_confirmed: bool
 ) -> None:
-    """Say what is about to be aborted, and ask.
+    """Show what will be aborted, and ask.
 
     Raises:
-        TxnError: Its coordinator will end it, or the answer is no.
+        TxnError: if its coordinator will end it, or the answer is no.
     """
     if not why and not is_forced:
         raise TxnError(
             f"the transaction of producer {found.producer_id} in {where} does not hang: its coordinator has it "
             "open, and ends it at the latest after its time-out (see `txn list --producer-id`). --force aborts "
-            "this part of it all the same"
+            "this part of it nevertheless"
         )
     complain(
         f"producer {found.producer_id}, epoch {found.producer_epoch}, has a transaction open in {where} from "
@@ -350,7 +357,7 @@ def _confirm(
 def _open_in(
     cluster: ClusterTransactions, where: TopicPartition, start_offset: int | None, producer_id: int | None
 ) -> ActiveProducer:
-    """The producer that has it open."""
+    """Return the producer that has the transaction open."""
     opened = [each for each in cluster.producers(where) if each.open_from >= 0]
     for each in opened:
         if each.open_from == start_offset or each.producer_id == producer_id:

@@ -1,14 +1,14 @@
-"""What `aioproduce txn` asks a cluster: its transactional ids, the producers of its partitions, and what hangs.
+"""The requests of `aioproduce txn`: transactional ids, producers of partitions, and transactions that hang.
 
-Called by `txn`. Each broker is asked over a connection of its own (`drivers.blocking_client`): TLS and logins are
-as a producer's.
+Called by `txn`. It asks each broker over a separate connection (`drivers.blocking_client`), with TLS and logins as
+in a producer.
 
 Invariants:
 
-1. Nothing is changed, but by `write_abort()`.
-2. A transaction is called hanging only if every broker has answered, every partition of the coordinators' log has a
-   leader, and the transaction was open before the coordinators were asked and still was afterwards: they know of
-   one before it is open in a partition, and forget it after its markers are written.
+1. Only `write_abort()` changes anything.
+2. A transaction is reported as hanging only if every broker has answered, every partition of the coordinators' log
+   has a leader, and the transaction was open both before and after the coordinators were asked. They know a
+   transaction before it is open in a partition, and forget it after its markers are written.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class OpenTransaction:
     """A transaction that is open in a partition.
 
     Attributes:
-        topic_partition: Where.
-        producer: Whose, as the partition's leader knows it.
-        transactional_ids: Those that have its producer id, by their coordinators; none or one.
-        why: Why no coordinator will end it; empty where one will.
+        topic_partition: The partition.
+        producer: Its producer, as the partition's leader knows it.
+        transactional_ids: The ids that have its producer id, according to their coordinators; none or one.
+        why: The reason why no coordinator will end it; empty if one will.
     """
 
     topic_partition: TopicPartition
@@ -83,24 +83,24 @@ class OpenTransaction:
 
 
 def _identity(where: TopicPartition, producer: ActiveProducer) -> tuple[TopicPartition, int, int]:
-    """Which transaction is open in a partition."""
+    """Return what distinguishes a transaction from others in the same partition."""
     return where, producer.producer_id, producer.open_from
 
 
 @final
 class ClusterTransactions:
-    """Asks the brokers of one cluster.
+    """The transactions of one cluster.
 
     Args:
-        config: Where they are, and how to get in.
-        timeout: Seconds for all that is asked.
+        config: The addresses of the brokers, TLS and login.
+        timeout: Seconds for all requests together.
 
     Attributes:
-        left_out: Partitions without a leader, where `hanging()` could not look.
+        left_out: Partitions without a leader, which `hanging()` could not check.
 
     Raises:
-        ConfigError: the settings of TLS or of the login contradict each other.
-        MissingExtraError: the login needs a library that is not installed.
+        ConfigError: if the settings of TLS or of the login contradict each other.
+        MissingExtraError: if the login needs a library that is not installed.
     """
 
     def __init__(self, config: ProducerConfig, timeout: float) -> None:
@@ -119,10 +119,10 @@ class ClusterTransactions:
         duration: float | None = None,
         pattern: str | None = None,
     ) -> list[Listed]:
-        """The transactional ids that this client may describe, of every broker.
+        """Return the transactional ids of every broker that this client may describe.
 
         Raises:
-            TxnError: A broker does not tell, or a filter is none.
+            TxnError: if a broker refuses or cannot be asked, or a filter is wrong.
         """
         found: list[Listed] = []
         encode = partial(
@@ -146,10 +146,10 @@ class ClusterTransactions:
         return sorted(found, key=lambda each: each.listing.transactional_id)
 
     def describe(self, transactional_id: str) -> tuple[int, TransactionDescription]:
-        """What its coordinator knows of an id, and which broker that is.
+        """Return the coordinator's broker id, and what it knows about a transactional id.
 
         Raises:
-            TxnError: There is no such id, or nobody tells.
+            TxnError: if there is no such id, or the coordinator refuses or cannot be asked.
         """
         what = f"transactional id {transactional_id!r}"
         while True:
@@ -175,21 +175,21 @@ class ClusterTransactions:
     # -- partitions ---
 
     def producers(self, topic_partition: TopicPartition) -> tuple[ActiveProducer, ...]:
-        """The producers that the leader of a partition knows.
+        """Return the producers that the leader of a partition knows.
 
         Raises:
-            TxnError: There is no such partition, or it has no leader, or that does not tell.
+            TxnError: if there is no such partition or it has no leader, or the leader refuses or cannot be asked.
         """
         return self._producers_by_partition([topic_partition])[topic_partition]
 
     def hanging(self, topic: str | None) -> list[OpenTransaction]:
-        """The transactions that are open in partitions and that no coordinator will end.
+        """Return the transactions that are open in partitions and that no coordinator will end.
 
         Args:
-            topic: Look there alone.
+            topic: The only topic to check; `None` for all.
 
         Raises:
-            TxnError: A broker does not tell: then nothing can be called hanging.
+            TxnError: if a broker refuses or cannot be asked: then nothing can be reported as hanging.
         """
         leaders = self._leaders(topic)
         self.left_out = [where for where, leader in leaders.items() if leader not in self._brokers]
@@ -199,16 +199,16 @@ class ClusterTransactions:
         return [each for each in suspects if _identity(each.topic_partition, each.producer) in still]
 
     def why_hanging(self, where: TopicPartition, producer: ActiveProducer) -> str:
-        """Why no coordinator will end this one, if it is still open; empty where one will."""
+        """Return why no coordinator will end this one, if it is still open; empty if one will."""
         opened = [(where, producer)]
         self._leaders(where.topic)
         return self._judge(opened[0], self._known_of(opened)[0]).why
 
     def write_abort(self, where: TopicPartition, producer: ActiveProducer) -> None:
-        """Have the leader write an abort marker, whatever the transaction's coordinator thinks.
+        """Let the leader write an abort marker, whatever state the transaction's coordinator has.
 
         Raises:
-            TxnError: It does not, or the transaction has ended: a marker might meet the next one.
+            TxnError: if it does not, or the transaction has ended: the marker could abort the next one.
         """
         what = f"WriteTxnMarkers for {where}"
         if _identity(where, producer) not in self._still_open([where]):
@@ -243,7 +243,7 @@ class ClusterTransactions:
     def _known_of(
         self, opened: Sequence[tuple[TopicPartition, ActiveProducer]]
     ) -> list[list[TransactionDescription]]:
-        """What the coordinators know of each one's producer id."""
+        """Return what the coordinators know about the producer id of each transaction."""
         ids = sorted({producer.producer_id for _, producer in opened})
         known: dict[int, list[TransactionDescription]] = {}
         for each in self.list_transactions(producer_ids=ids) if ids else ():
@@ -296,10 +296,10 @@ class ClusterTransactions:
         return {}
 
     def _leader_of(self, where: TopicPartition) -> int:
-        """The partition's leader.
+        """Return the partition's leader.
 
         Raises:
-            TxnError: There is no such partition, or it has none.
+            TxnError: if there is no such partition, or it has no leader.
         """
         if where not in self._known_leaders:
             self._leaders(where.topic)
@@ -313,10 +313,10 @@ class ClusterTransactions:
         return leader
 
     def _leaders(self, topic: str | None) -> Mapping[TopicPartition, int]:
-        """The leader of each partition of the topic, or of all topics.
+        """Return the leader of each partition of the topic, or of all topics.
 
         Raises:
-            TxnError: The topic is not there, or not every coordinator is known.
+            TxnError: if the topic does not exist, or not every coordinator is known.
         """
         self._check_coordinators()
         metadata = self._metadata(None if topic is None else [topic])
@@ -333,19 +333,19 @@ class ClusterTransactions:
         return found
 
     def _check_coordinators(self) -> None:
-        """See that every coordinator can be asked: else a live transaction looks as if nobody knew it.
+        """Check that every coordinator can be asked: else a live transaction would look as if it hangs.
 
         Raises:
-            TxnError: The coordinators' log may not be described, or a partition of it has no leader.
+            TxnError: if this client may not describe the coordinators' log, or a partition of it has no leader.
         """
         for log in self._metadata([_COORDINATORS_LOG]).topics:
-            # Without the log there were no transactions yet.
+            # Without this log there has never been a transaction.
             if log.error_code not in (codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION):
                 raise TxnError.of_code(f"topic {_COORDINATORS_LOG!r}", log.error_code)
             if not all(one.leader_id in self._brokers for one in log.partitions):
                 raise TxnError(
-                    f"a partition of {_COORDINATORS_LOG} has no leader: who coordinates its transactions is not "
-                    "known now. Ask again when it has one"
+                    f"a partition of {_COORDINATORS_LOG} has no leader, so the coordinator of its transactions is "
+                    "not known. Ask again when it has one"
                 )
 
     def _metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
@@ -383,10 +383,10 @@ class ClusterTransactions:
             raise TxnError.of_connection(what, error) from None
 
     def _pause_or_raise(self, what: str, code: int) -> None:
-        """Wait a moment where a coordinator moves or loads.
+        """Wait a moment if a coordinator moves or loads.
 
         Raises:
-            TxnError: It is another code, or the time is over.
+            TxnError: if the code is another one, or the time is over.
         """
         if code not in _MOVING or time.monotonic() + _PAUSE >= self._deadline:
             raise TxnError.of_code(what, code)

@@ -1,4 +1,4 @@
-"""Why a command of `aioproduce txn` cannot do what it was asked for. Raised by `txn` and `txn_cluster`."""
+"""The error of the commands of `aioproduce txn`. Raised by `txn` and `txn_cluster`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _BAD_INPUT: Final = frozenset({codes.INVALID_REGULAR_EXPRESSION})
 
 @final
 class TxnError(Exception):
-    """A command cannot do what it was asked for; the message says why, and what helps.
+    """A command of `aioproduce txn` fails; the message names the cause and the remedy.
 
     Attributes:
-        exit_code: What the process ends with.
+        exit_code: The exit code of the process.
     """
 
     def __init__(self, message: str, exit_code: ExitCode = ExitCode.NOT_ACKNOWLEDGED) -> None:
@@ -29,7 +29,7 @@ class TxnError(Exception):
 
     @classmethod
     def of_code(cls, what: str, code: int) -> TxnError:
-        """A broker answered with this code."""
+        """Return the error for a broker's answer with this code."""
         remedy = f" ({_DENIED[code]})" if code in _DENIED else ""
         exit_code = ExitCode.NOT_ACKNOWLEDGED
         if code in _DENIED:
@@ -40,5 +40,5 @@ class TxnError(Exception):
 
     @classmethod
     def of_connection(cls, what: str, error: Exception) -> TxnError:
-        """A broker cannot be asked."""
+        """Return the error for a broker that cannot be asked."""
         return cls(f"{what}: {error}", exit_code_of(error))

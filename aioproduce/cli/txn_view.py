@@ -1,4 +1,7 @@
-"""What `aioproduce txn` shows: tables for people, mappings for `--json`, whose keys are part of the interface."""
+"""The output of `aioproduce txn`: tables for people, and mappings for `--json`.
+
+The keys of the mappings are part of the interface.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def listed_as_json(listed: Listed) -> dict[str, Any]:
-    """A transactional id."""
+    """Return a transactional id for `--json`."""
     return {
         "transactional_id": listed.listing.transactional_id,
         "state": listed.listing.state,
@@ -27,7 +30,7 @@ def listed_as_json(listed: Listed) -> dict[str, Any]:
 
 
 def described_as_json(coordinator: int, description: TransactionDescription) -> dict[str, Any]:
-    """A transactional id, with all that its coordinator knows."""
+    """Return a transactional id with all that its coordinator knows."""
     return {
         "transactional_id": description.transactional_id,
         "state": description.state,
@@ -41,7 +44,7 @@ def described_as_json(coordinator: int, description: TransactionDescription) -> 
 
 
 def open_as_json(opened: OpenTransaction) -> dict[str, Any]:
-    """A transaction that hangs in a partition."""
+    """Return a transaction that hangs in a partition."""
     producer = opened.producer
     return {
         "topic": opened.topic_partition.topic,
@@ -57,7 +60,7 @@ def open_as_json(opened: OpenTransaction) -> dict[str, Any]:
 
 
 def rows_view(rows: Sequence[dict[str, Any]], columns: Iterable[str]) -> Table:
-    """Some columns of such mappings, a row each."""
+    """Return a table of some keys of these mappings, a row for each mapping."""
     table = Table(box=box.SIMPLE, pad_edge=False)
     names = list(columns)
     for name in names:
@@ -69,7 +72,7 @@ def rows_view(rows: Sequence[dict[str, Any]], columns: Iterable[str]) -> Table:
 
 
 def pairs_view(row: dict[str, Any]) -> Table:
-    """One mapping, a line for each key."""
+    """Return a table of one mapping, a line for each key."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -79,7 +82,7 @@ def pairs_view(row: dict[str, Any]) -> Table:
 
 
 def _text(value: object) -> str:
-    """What terminals obey is not in it: anybody may choose a transactional id."""
+    """Return the value as text without control characters: anybody may choose a transactional id."""
     if isinstance(value, list):
         return ", ".join(map(_text, value)) or "-"
     text = "-" if value is None else str(value)
@@ -92,4 +95,4 @@ def _instant(milliseconds: int) -> str | None:
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):
-        return f"{milliseconds} ms"  # a record's timestamp is whatever its producer set
+        return f"{milliseconds} ms"  # a producer may set any timestamp

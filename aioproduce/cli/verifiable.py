@@ -1,21 +1,21 @@
-"""`python -m aioproduce.verifiable`: Kafka's VerifiableProducer, with this producer under it.
+"""`python -m aioproduce.verifiable`: Kafka's VerifiableProducer with this producer.
 
-Run as a process of its own by whoever drives `org.apache.kafka.tools.VerifiableProducer` (Kafka's system tests do,
-and the chaos run of this project). It sends increasing integers and prints one JSON line for each thing that
-happens; options, lines and exit codes are those of Kafka 4.3.1's, found out by running it.
+Programs that drive `org.apache.kafka.tools.VerifiableProducer` run it as a process: Kafka's system tests, and the
+chaos run of this project. It sends increasing integers and prints one JSON line for each event. Options, lines and
+exit codes are those of Kafka 4.3.1, found by running it.
 
 Invariants:
 
-1. Standard output has JSON lines and nothing else, but for the one line about `--producer.config` that Kafka's tool
-   prints too. `startup_complete` comes first, `shutdown_complete` and `tool_data` last, however the run ends.
+1. Standard output has only JSON lines, and the one line about `--producer.config` that Kafka's tool also prints.
+   `startup_complete` comes first, `shutdown_complete` and `tool_data` last, however the run ends.
 2. Every record that was sent has exactly one line, `producer_send_success` or `producer_send_error`, between them.
-3. SIGTERM and SIGINT stop the sending; what was accepted is settled first, which `delivery.timeout.ms` bounds. More
-   signals change nothing.
-4. As in Java, retries are off unless the file of `--command-config` sets `retries`, and with them idempotence. The
-   file goes before the options.
+3. SIGTERM and SIGINT stop the sending. The run then waits for the outcome of accepted records, bounded by
+   `delivery.timeout.ms`. More signals change nothing.
+4. As in Java, retries and idempotence are off unless the file of `--command-config` sets `retries`. The file
+   overrides the options.
 
-What differs from Java's: a key of the file that this producer does not know or cannot honour is an error;
-`exception` names this package's classes; a standard output that nobody reads any more ends the run.
+Differences from Java's tool: a key of the file that this producer does not know or cannot honour is an error;
+`exception` names this package's classes; a standard output without a reader ends the run.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
     from aioproduce.records import RecordMetadata
 
-# Java's Integer and Long: what they cannot hold is wrong usage.
+# Java's Integer and Long: larger numbers are wrong usage.
 _INTEGER: Final = 31
 _LONG: Final = 63
 
-# A sleep shorter than this is put off to the next record, as Java's throttle does.
+# A shorter sleep is postponed to the next record, as in Java's throttle.
 _SHORTEST_SLEEP: Final = 0.002
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -67,7 +67,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "--bootstrap-server": {
         "metavar": "HOST1:PORT1[,HOST2:PORT2[...]]",
         "required": True,
-        "help": "The servers to connect to, with commas between them.",
+        "help": "The servers to connect to, separated by commas.",
     },
     "--max-messages": {
         "metavar": "MAX-MESSAGES",
@@ -79,7 +79,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "metavar": "THROUGHPUT",
         "type": _number(_INTEGER),
         "default": -1,
-        "help": "If it is 0 or more, send about so many messages a second at most. (default: -1)",
+        "help": "If it is 0 or more, send at most about this many messages per second. (default: -1)",
     },
     "--acks": {
         "metavar": "{0,1,-1}",
@@ -98,8 +98,8 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "metavar": "CREATE-TIME",
         "type": _number(_LONG),
         "default": -1,
-        "help": "The creation time of the first message, in milliseconds since the epoch; each one after it adds "
-        "the time that the run has taken so far. (default: -1, the time of sending)",
+        "help": "The creation time of the first message, in milliseconds since the epoch; for each later one the "
+        "time of the run so far is added. (default: -1, the time of sending)",
     },
     "--value-prefix": {
         "metavar": "VALUE-PREFIX",
@@ -113,7 +113,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     },
     "--command-config": {
         "metavar": "CONFIG-FILE",
-        "help": "A properties file with producer keys; they go before the options.",
+        "help": "A properties file with producer keys; they override the options.",
     },
     "--aioproduce-possibly-written": {
         "dest": "tells_possibly_written",
@@ -126,7 +126,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Wrong usage ends with 1, as in Java."""
+        """Exit with 1 after wrong usage, as Java does."""
         self.print_usage(sys.stderr)
         self.exit(1, f"{self.prog}: error: {message}\n")
 
@@ -134,8 +134,8 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> _Parser:
     parser = _Parser(
         prog="python -m aioproduce.verifiable",
-        description="Produces increasing integers to a topic, and prints JSON about each to standard output, so "
-        "that others see which were acknowledged and which were not. Speaks as Kafka's VerifiableProducer does.",
+        description="Produce increasing integers to a topic, and print a JSON line about each to standard output: "
+        "whether it was acknowledged. Options and lines are those of Kafka's VerifiableProducer.",
         allow_abbrev=False,
         add_help=False,
     )
@@ -149,10 +149,10 @@ def _parser() -> _Parser:
 
 @final
 class _Lines:
-    """Standard output, a line per event: collected and written in the loop's next turn.
+    """Standard output, a line per event: lines are collected, and written in the loop's next iteration.
 
-    A reader that does not read stops the whole process, as it stops Java's; a record's line is never dropped but
-    for a reader that is gone, of whom `on_broken` is told.
+    A reader that does not read blocks the whole process, as with Java's tool. A record's line is dropped only if
+    the reader is gone; then `on_broken` is called.
     """
 
     __slots__ = ("_is_scheduled", "_on_broken", "_pending", "_stream", "error")
@@ -165,20 +165,20 @@ class _Lines:
         self.error: OSError | None = None
 
     def add(self, line: str) -> None:
-        """One more line, with its end."""
+        """Add a line, which ends with a newline."""
         self._pending.append(line)
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self.write)
 
     def write(self) -> None:
-        """Write what is collected."""
+        """Write the collected lines."""
         self._is_scheduled = False
         lines, self._pending = self._pending, []
         if self.error is not None or not lines:
             return
         try:
-            # What a command line has of other bytes than UTF-8's becomes an escape, as JSON writes them.
+            # Bytes of the command line that are not UTF-8 become escapes, as in JSON.
             _write_all(self._stream, "".join(lines).encode(errors="backslashreplace"))
         except OSError as error:
             self.error = error
@@ -186,7 +186,7 @@ class _Lines:
 
 
 def _write_all(stream: FileIO, content: bytes) -> None:
-    """Write to the last byte: a write to a full pipe that a signal interrupts ends in the middle."""
+    """Write every byte: a signal can interrupt a write to a full pipe in the middle."""
     rest = memoryview(content)
     while rest:
         written = stream.write(rest)
@@ -198,9 +198,9 @@ class VerifiableProducer:
     """One run.
 
     Args:
-        config: The producer's.
-        options: The command line's.
-        stream: Where the lines go; not buffered.
+        config: The producer's configuration.
+        options: The options of the command line.
+        stream: The unbuffered stream for the lines.
     """
 
     def __init__(self, config: ProducerConfig, options: argparse.Namespace, stream: FileIO) -> None:
@@ -215,10 +215,10 @@ class VerifiableProducer:
         self._acked = 0
 
     async def run(self) -> int:
-        """Send until all is sent or a signal comes.
+        """Send until everything is sent or a signal arrives.
 
         Returns:
-            The exit code: 0, as Java's also where records failed; 130 after SIGINT and 143 after SIGTERM; 1 if
+            The exit code: 0, as in Java also if records failed; 130 after SIGINT and 143 after SIGTERM; 1 if
             standard output broke.
         """
         loop = asyncio.get_running_loop()
@@ -232,10 +232,10 @@ class VerifiableProducer:
             await asyncio.wait([sending, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._stopped.set()
-            # A send() that waits for metadata or memory is woken by this, and its record is told as failed.
+            # This wakes a send() that waits for metadata or memory, and its record is reported as failed.
             await self._producer.close()
             await asyncio.wait([sending, stopping])
-        sending.result()  # a bug of ours is not to be hidden
+        sending.result()  # raises what only a bug can raise
         self._tell_end(time.time() - started_at)
         return self._exit_code()
 
@@ -289,16 +289,16 @@ class VerifiableProducer:
             self._tell_failed(key, value, error)
 
     async def _throttle(self, number: int, throughput: int, began_at: float) -> None:
-        """Wait until record `number` is not ahead of its time; with a throughput of 0 only the first is not."""
+        """Wait until record `number` is due; with a throughput of 0 only the first one ever is."""
         if throughput == 0 and number > 0:
             await self._stopped.wait()
             return
         ahead = 0.0 if throughput == 0 else began_at + number / throughput - time.monotonic()
         if ahead >= _SHORTEST_SLEEP:
-            with contextlib.suppress(TimeoutError):  # which is what it waits for
+            with contextlib.suppress(TimeoutError):  # the normal end of this wait
                 await asyncio.wait_for(self._stopped.wait(), ahead)
 
-    # -- telling ---
+    # -- lines ---
 
     def _settled(
         self, key: str | None, value: str, metadata: RecordMetadata, error: BaseException | None
@@ -307,7 +307,7 @@ class VerifiableProducer:
             self._tell_failed(key, value, error)
             return
         self._acked += 1
-        # By hand, for a million of these: keys and values are digits and dots, which JSON takes as they are.
+        # Without json.dumps(), for a million of these: keys and values are digits and dots, which need no escape.
         key_json = "null" if key is None else f'"{key}"'
         self._lines.add(
             f'{{"timestamp":{_now_ms()},"name":"producer_send_success","key":{key_json},"value":"{value}",'
@@ -352,10 +352,10 @@ def _now_ms() -> int:
 
 
 def _config(options: argparse.Namespace) -> ProducerConfig:
-    """Java's: no retries, and the file goes before the options.
+    """Return the configuration as in Java's tool: no retries, and the file overrides the options.
 
     Raises:
-        ConfigError: a key or value is wrong, or the file cannot be read.
+        ConfigError: if a key or value is wrong, or the file cannot be read.
     """
     settings: dict[str, object] = {
         "bootstrap.servers": options.bootstrap_server,
@@ -372,10 +372,10 @@ def _config(options: argparse.Namespace) -> ProducerConfig:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it.
+    """Run the program.
 
     Args:
-        arguments: What follows the program's name; `sys.argv` by default.
+        arguments: The arguments after the program's name; those of `sys.argv` by default.
 
     Returns:
         The exit code.
@@ -405,9 +405,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _run(config: ProducerConfig, options: argparse.Namespace) -> int:
-    # Not sys.stdout: what its buffer still holds of a broken pipe would be complained of once more at the exit.
+    # Not sys.stdout: after a broken pipe Python would report the rest of its buffer once more at exit.
     with FileIO(sys.stdout.fileno(), "wb", closefd=False) as stream:
         code = await VerifiableProducer(config, options, stream).run()
-    # The loop's end gives the signals back to Python: one that comes after that would end the process by itself.
+    # When the loop ends, Python handles signals again: a later one would end the process with another exit code.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     return code

@@ -1,15 +1,15 @@
-"""Live charts of one or more producers: a feed of samples, a web page, and what serves it.
+"""Live charts of one or more producers: a feed of samples, a web page, and its server.
 
-Used by services (mounted into their own ASGI application, or beside them by `serve`), and by the commands
-`aioproduce dashboard` and `aioproduce top`. Nothing in the producer imports it.
+Services mount it into their own ASGI application, or run it on another port with `serve`. The commands
+`aioproduce dashboard` and `aioproduce top` use it. Nothing in the producer imports it.
 
-| module | what is there |
+| module | contents |
 |---|---|
 | `feed` | samples of `producer.metrics()` in a bounded history: plain data |
-| `reading` | one snapshot and the one before it into a sample |
+| `reading` | from two consecutive snapshots to a sample |
 | `app` | the ASGI application: page, files, events, JSON |
 | `server` | `serve`: that application on a port, in the running event loop (extra `dashboard`) |
-| `static` | the page; `vendor` has uPlot 1.6.32 of npm, unchanged, with its licence |
+| `static` | the page; `vendor` has uPlot 1.6.32 from npm, unchanged, with its licence |
 
 Example:
     >>> from aioproduce.dashboard import Dashboard

@@ -1,25 +1,25 @@
 """The dashboard as an ASGI application: one page, its files, the samples as server-sent events and as JSON.
 
-Mounted by services into their own application, at whatever path, or served by `server.serve`. It needs no
-framework; all its addresses are relative, so that a prefix, also a proxy's, changes nothing.
+Services mount it into their own application at any path, or serve it with `server.serve`. It needs no framework.
+All its addresses are relative, so that it works behind any prefix, also a proxy's.
 
-| path | what it gives |
+| path | answer |
 |---|---|
 | `` | the page |
-| `events` | an endless stream of samples; begins with those kept, or after `Last-Event-ID` |
-| `samples` | those kept, as JSON |
+| `events` | an endless stream of samples; begins with the history, or after `Last-Event-ID` |
+| `samples` | the history as JSON |
 | `static/...` | the files of the page |
 
 Invariants:
 
-1. A stream ends by itself when its server ends, when `close()` is called, when its client goes, and after
-   `stream_seconds` in any case: the client comes back, and goes on where it was. uvicorn waits for open requests
-   for ever, and runs the lifespan's shutdown after them: a stream without end would keep the service from ending.
-2. A slow client holds no more than the samples of the history: what it missed meanwhile is read from there, as far
-   as that goes. More clients than `max_streams` are refused.
-3. Nothing that is asked for names a file: the files are a table.
-4. Where there is a token, nothing is said to who does not have it, the page included.
-5. The page may load nothing from elsewhere (Content-Security-Policy), and nothing here changes anything.
+1. A stream ends when its server ends, when `close()` is called, when its client disconnects, and always after
+   `stream_seconds`. The client then connects again and continues. uvicorn waits for open requests for ever, and
+   runs the lifespan's shutdown after them: an endless stream would keep the service from ending.
+2. A slow client needs no memory besides the history: it reads the samples that it missed from there, as far as they
+   are kept. More clients than `max_streams` are refused.
+3. A request cannot name a file: a table lists all files.
+4. If there is a token, a client without it gets nothing, not even the page.
+5. The page may load nothing from another host (Content-Security-Policy), and no request changes anything.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ _ALWAYS: Final = (
     (b"referrer-policy", b"no-referrer"),
 )
 
-# How often a stream looks whether its server ends: uvicorn itself looks every 100 ms.
+# How often a stream checks whether its server ends: uvicorn itself checks every 100 ms.
 _LOOK_SECONDS: Final = 0.1
 _RECONNECT_MS: Final = 1000
-# Proxies close what is silent for a minute, and `aioproduce top` takes 15 s of silence for a lost connection.
+# Proxies close a stream after a minute of silence, and `aioproduce top` reports it as lost after 15 s.
 _SILENCE_SECONDS: Final = 5.0
 
 
@@ -88,19 +88,19 @@ class Dashboard:
     Args:
         producers: A producer, or several.
         interval: Seconds from one sample to the next.
-        history: How many samples are kept, for a page that is opened later.
-        max_streams: How many may look at the same time.
-        stream_seconds: When a stream ends at the latest; its client connects again by itself. Less than the 30 s
-            after which gunicorn and Kubernetes kill what has not ended.
-        token: What a request must have, as `Authorization: Bearer TOKEN`, or as the password of any user, for which
-            a browser asks. `None`: everybody may see it who reaches it.
+        history: The number of samples to keep, for a page that is opened later.
+        max_streams: The number of clients that may watch at the same time.
+        stream_seconds: The longest time of a stream; its client connects again by itself. The default is below the
+            30 s after which gunicorn and Kubernetes kill a process that has not ended.
+        token: The token that a request must contain, as `Authorization: Bearer TOKEN`, or as the password of any
+            user, for which a browser asks. With `None` everybody who can reach the dashboard sees it.
 
     Attributes:
         feed: The samples.
 
     Raises:
-        ValueError: there is no producer, or a number is not positive.
-        ConfigError: the token is too short, or no text for a header.
+        ValueError: if there is no producer, or a number is not positive.
+        ConfigError: if the token is too short, or cannot be sent in a header.
 
     Example:
         >>> app = FastAPI()
@@ -134,15 +134,15 @@ class Dashboard:
 
     @property
     def streams(self) -> int:
-        """How many look at it now."""
+        """The number of clients that watch now."""
         return self._streams
 
     def close(self) -> None:
-        """End all streams within 100 ms and begin none: for servers whose end the streams cannot see themselves."""
+        """End all streams within 100 ms and refuse new ones, under a server whose end a stream cannot detect."""
         self._is_closing = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Answer a request, as ASGI defines it."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
@@ -151,7 +151,7 @@ class Dashboard:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        """Where it is an application of its own; a mounted one is not asked."""
+        """Answer lifespan events, which a server sends only to a top-level application."""
         while True:
             message = await receive()
             await send({"type": f"{message['type']}.complete"})
@@ -171,7 +171,7 @@ class Dashboard:
         if scope["method"] not in ("GET", "HEAD"):
             await _reply(scope, send, 405, "text/plain", b"only GET\n", [(b"allow", b"GET, HEAD")])
         elif not path.startswith("/"):
-            # Addresses relative to a page without the slash would be those of its parent.
+            # Without the slash the page's relative addresses would be those of its parent.
             name = scope["path"].rpartition("/")[2]
             await _reply(scope, send, 307, "text/plain", b"", [(b"location", f"{name}/".encode())])
         elif path == "/events":
@@ -202,7 +202,7 @@ class Dashboard:
             await _reply(scope, send, 503, "text/plain", b"the server ends\n")
             return
         if self._streams >= self._max_streams:
-            text = f"{self._streams} look at this dashboard already: see max_streams\n".encode()
+            text = f"{self._streams} clients watch this dashboard already: see max_streams\n".encode()
             await _reply(scope, send, 503, "text/plain", text, [(b"retry-after", b"30")])
             return
         headers = [*_headers("text/event-stream"), (b"x-accel-buffering", b"no")]
@@ -221,7 +221,7 @@ class Dashboard:
         await send({"type": "http.response.body", "body": b""})
 
     def _start_after(self, scope: Scope) -> int:
-        """The number of the sample that the client has seen last; 0 where it was another feed's, or none."""
+        """Return the number of the last sample that the client has seen; 0 if none, or if of another feed."""
         told = dict(scope["headers"]).get(b"last-event-id", b"").decode("ascii", "replace")
         run, _, number = told.partition(".")
         is_ours = run == self.feed.run and number.isascii() and number.isdigit() and len(number) < 16
@@ -237,7 +237,7 @@ class Dashboard:
             with anyio.move_on_after(_SILENCE_SECONDS):
                 samples = await self.feed.next_after(number)
             if not samples:
-                await _send_event(send, b":\n\n")  # a comment: nobody is told of it
+                await _send_event(send, b":\n\n")  # a comment, which clients ignore
             for sample in samples:
                 number = sample.number
                 head = f"id: {self.feed.run}.{number}\ndata: ".encode()
@@ -245,7 +245,7 @@ class Dashboard:
 
     async def _until_ended(self, scope: anyio.CancelScope) -> None:
         with anyio.move_on_after(self._stream_seconds):
-            # Nothing tells: the server's end is an attribute that uvicorn looks at in the same way.
+            # There is no event for the server's end, only an attribute, which uvicorn polls, too.
             while not (self._is_closing or _is_server_ending()):  # noqa: ASYNC110
                 await anyio.sleep(_LOOK_SECONDS)
         scope.cancel()
@@ -258,9 +258,9 @@ async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:
 
 
 def _is_server_ending() -> bool:
-    """Whether uvicorn was told to end: its server is what handles SIGTERM, and says so in an attribute.
+    """Return whether uvicorn was asked to end: its server handles SIGTERM, and then sets an attribute.
 
-    The application is told by the lifespan only, after all requests have ended.
+    The lifespan event comes too late, after all requests have ended.
     """
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(server, "should_exit", False) is True

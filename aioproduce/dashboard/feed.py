@@ -1,14 +1,15 @@
 """Samples of producers' metrics, one a second, in a bounded history.
 
-Used by the web page's streams and by `aioproduce top`. The feed has no task of its own: whoever waits for the next
-sample takes it when it is due, and all others find it taken. So nothing is sampled while nobody looks, unless the
-owner runs `sample_forever()`, and a feed needs no shutdown.
+Used by the web page's streams and by `aioproduce top`. The feed has no task: the first waiter takes a sample when
+it is due, and all other waiters use it. So nothing is sampled while nobody waits, unless the owner runs
+`sample_forever()`, and a feed needs no shutdown.
 
 Invariants:
 
-1. At most `history` samples are kept, each of bounded size (`reading`), each encoded once for all who are sent it.
-2. Sample numbers only grow, by one. `run` tells two feeds apart, so that a number is never taken for another's.
-3. `Producer.metrics()` answers at any time, before the start and after the end; so does a sample.
+1. At most `history` samples are kept, each of bounded size (`reading`). Each is encoded once for all clients.
+2. Sample numbers only grow, by one. `run` differs between feeds, so that a number of one is never used for another.
+3. A sample can be taken at any time, also before the start of a producer and after its end, as with
+   `Producer.metrics()`.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class Sample:
     """All producers at one instant.
 
     Attributes:
-        number: Of the sample, from 1 on.
-        content: What was read, as JSON has it: `at_ms` (since the epoch), `interval_s`, and `producers`.
-        encoded: The same as JSON, in UTF-8, without a line feed.
+        number: The number of the sample, from 1 on.
+        content: The sample as plain data for JSON: `at_ms` (since the epoch), `interval_s`, and `producers`.
+        encoded: The content as JSON, in UTF-8, without a line feed.
     """
 
     number: int
@@ -52,14 +53,14 @@ class Feed:
     Args:
         sources: The producers.
         interval: Seconds from one sample to the next.
-        history: How many samples are kept; the default is five minutes of them.
+        history: The number of samples to keep; by default five minutes of them.
 
     Attributes:
         last_number: The number of the latest sample; 0 before the first.
-        run: Tells this feed from others.
+        run: A random id of this feed.
 
     Raises:
-        ValueError: there is no producer, or a number is not positive.
+        ValueError: if there is no producer, or a number is not positive.
 
     Example:
         >>> feed = Feed([producer])
@@ -82,7 +83,7 @@ class Feed:
         self.run: str = secrets.token_hex(4)
 
     def since(self, number: int) -> list[Sample]:
-        """The samples after that one, oldest first, as far as they are kept."""
+        """Return the samples after sample `number`, oldest first, as far as they are kept."""
         missing = min(max(self.last_number - number, 0), len(self._history))
         return [self._history[index] for index in range(len(self._history) - missing, len(self._history))]
 
@@ -90,8 +91,8 @@ class Feed:
         """Take a sample.
 
         Args:
-            now: In seconds, of a clock that does not go back.
-            wall: Seconds since the epoch: what the charts' time axis says.
+            now: Seconds of a clock that never goes back.
+            wall: Seconds since the epoch, for the time axis of the charts.
         """
         self.last_number += 1
         content = {
@@ -112,7 +113,7 @@ class Feed:
             Seconds until the next one is due.
         """
         if now >= self._due_at:
-            # Due at regular instants; after a time when nobody looked, or a stall, from now on.
+            # Due at regular instants; after a pause or a stall, at regular instants from now on.
             self._due_at = (
                 now + self.interval if now >= self._due_at + self.interval else self._due_at + self.interval
             )
@@ -120,7 +121,7 @@ class Feed:
         return self._due_at - now
 
     async def next_after(self, number: int) -> list[Sample]:
-        """Wait until there are samples after that one, taking one when it is due."""
+        """Wait for samples after sample `number`, take one when it is due, and return them."""
         while True:
             wait = self.sample_if_due(time.monotonic(), time.time())
             if self.last_number > number:
@@ -128,6 +129,6 @@ class Feed:
             await anyio.sleep(wait)
 
     async def sample_forever(self) -> None:
-        """Sample also while nobody looks, until cancelled: the page then begins with a history."""
+        """Sample also while nobody waits, until cancelled: a page then begins with a history."""
         while True:  # noqa: ASYNC110  (paced by the clock, not by an event)
             await anyio.sleep(self.sample_if_due(time.monotonic(), time.time()))

@@ -1,13 +1,13 @@
-"""One snapshot of a producer's metrics, and the one before it, into what a chart shows: plain data, fit for JSON.
+"""From two consecutive snapshots of a producer's metrics to the data of the charts, for JSON.
 
 Called by the feed. Sampled windows of Kafka's metrics are 30 s long: a chart of them would show a broker's end
-half a minute late. So rates are taken from what totals grew by between two snapshots, and averages from histograms
-in the same way; percentiles and maxima are those of the metrics, over their windows, and the page says so.
+half a minute late. So rates come from the growth of totals between two snapshots, and averages from the growth of
+histograms. Percentiles and maxima are those of the metrics, over their windows; the page says so.
 
 Invariants:
 
-1. A number that there is none of (an average of nothing, the first rate) is `None`, never NaN: JSON has no NaN.
-2. The size of a reading is bounded: of topics and brokers the busiest are told one by one, the others as one.
+1. A number that does not exist (an average of nothing, the first rate) is `None`, never NaN: JSON has no NaN.
+2. The size of a reading is bounded: the busiest topics and brokers have a row each, all others share one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_TOPICS: Final = 20
 MOST_BROKERS: Final = 20
 
 STAGES: Final = ("send-wait", "batching", "await-send", "in-flight", "retry", "delivery")
-"""The stages of a record's life in the order of KIP-91, and the whole of it from its batch's first record on."""
+"""The stages of a record's life in the order of KIP-91, then the total from its batch's first record on."""
 
 _TOPIC_RATES: Final = (
     ("records_per_s", "record-send-total"),
@@ -40,11 +40,11 @@ _BROKER_RATES: Final = (("requests_per_s", "request-total"), ("bytes_per_s", "ou
 _OTHERS: Final = "(others)"
 
 LATE_SHARE: Final = 0.5
-"""From this share of its time-out on, the oldest record or `send()` is late, and there is a warning."""
+"""The oldest record or `send()` is late, with a warning, from this share of its time-out on."""
 
 
 class Source(Protocol):
-    """What is looked at: a `Producer`, or what looks like one."""
+    """A producer to show: a `Producer`, or an object with the same interface."""
 
     @property
     def config(self) -> ProducerConfig:
@@ -52,32 +52,32 @@ class Source(Protocol):
         ...
 
     def metrics(self) -> MetricsSnapshot:
-        """Its metrics now."""
+        """Return its metrics now."""
         ...
 
 
 @runtime_checkable
 class TransactionalSource(Protocol):
-    """One that also tells where it is with its transactions; a `Source` need not."""
+    """A source that also reports the state of its transactions; a `Source` need not."""
 
     def transaction_status(self) -> TransactionStatus | None:
-        """Where it is; `None` where it has no `transactional.id`."""
+        """Return that state; `None` without a `transactional.id`."""
         ...
 
 
 @runtime_checkable
 class WatchedSource(Protocol):
-    """One that also names the brokers that stopped answering; a `Source` need not."""
+    """A source that also reports the brokers that stopped answering; a `Source` need not."""
 
     def silent_brokers(self) -> list[SilentBroker]:
-        """Those brokers."""
+        """Return those brokers."""
         ...
 
 
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class Reader:
-    """Reads one producer, again and again.
+    """A reader of one producer.
 
     Args:
         source: The producer.
@@ -89,10 +89,10 @@ class Reader:
     _averages: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def read(self, now: float) -> dict[str, Any]:
-        """The producer at this instant.
+        """Return the state of the producer at this instant.
 
         Args:
-            now: In seconds, of a clock that does not go back; rates are those since the last call.
+            now: Seconds of a clock that never goes back; rates are those since the last call.
         """
         snapshot = self._source.metrics()
         growth = _Growth(self._last, snapshot, now - self._last_at)
@@ -138,7 +138,7 @@ class Reader:
         }
 
     def _times(self, snapshot: MetricsSnapshot, name: str) -> dict[str, float | None]:
-        """Of a distribution: the average since the last reading; percentiles and maximum over the windows."""
+        """Return a distribution's average since the last reading, and its percentiles and maximum of the window."""
         histogram = snapshot.histogram(name)
         count, total = self._averages.get(name, (0, 0.0))
         self._averages[name] = (histogram.count, histogram.total)
@@ -155,18 +155,18 @@ class Reader:
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class _Growth:
-    """What totals grew by from one snapshot to the next."""
+    """The growth of totals from one snapshot to the next."""
 
     _before: MetricsSnapshot | None
     _now: MetricsSnapshot
     _seconds: float
 
     def rate(self, name: str) -> float | None:
-        """A second's share of the producer's own."""
+        """Return the producer's own rate per second."""
         return self.rates(name, None).get("")
 
     def rates(self, name: str, tag: str | None) -> dict[str, float | None]:
-        """A second's share by topic or broker; one that was not there before began at 0."""
+        """Return rates per second by topic or broker; a new one began at 0."""
         now = _by_tag(self._now, name, tag)
         if self._before is None or self._seconds <= 0:
             return dict.fromkeys(now)
@@ -177,8 +177,8 @@ class _Growth:
 
 
 def _by_tag(snapshot: MetricsSnapshot, name: str, tag: str | None) -> dict[str, float]:
-    """The values of that name by topic or broker; without a tag the producer's own, by nothing."""
-    # In one pass: a thousand topics looked up one by one would stall the event loop for seconds.
+    """Return a metric's values by topic or broker; without a tag the producer's own, under an empty name."""
+    # In one pass: a thousand single look-ups would stall the event loop for seconds.
     return {
         metric.tags.get(tag, "") if tag else "": metric.value
         for metric in snapshot.find(name)
@@ -187,7 +187,7 @@ def _by_tag(snapshot: MetricsSnapshot, name: str, tag: str | None) -> dict[str, 
 
 
 def _transactions(source: Source, snapshot: MetricsSnapshot, growth: _Growth) -> dict[str, Any] | None:
-    """Where a transactional producer is; `None` for another."""
+    """Return the transactional state of a producer; `None` for a producer without transactions."""
     status = source.transaction_status() if isinstance(source, TransactionalSource) else None
     if status is None:
         return None
@@ -199,14 +199,14 @@ def _transactions(source: Source, snapshot: MetricsSnapshot, growth: _Growth) ->
         "error": None if status.error is None else str(status.error),
         "committed_per_s": committed,
         "aborted_per_s": growth.rate("txn-aborted-total"),
-        # Commits that nobody waited for, as a group's, took no call any time.
+        # No call waits for the commits of a group: they add no time.
         "commit_avg": _finite(waited_ns / committed / 1e6) if committed and waited_ns else None,
         "totals": {name: snapshot.value(f"txn-{name}-total") for name in ("committed", "aborted", "unknown")},
     }
 
 
 def _age(milliseconds: float, limit: float | None) -> dict[str, Any]:
-    """How old the oldest is, and whether that is a good part of what it may be."""
+    """Return the age of the oldest, and whether it is late (`LATE_SHARE`)."""
     return {
         "ms": _finite(milliseconds),
         "is_late": limit is not None and milliseconds > LATE_SHARE * limit,
@@ -214,7 +214,7 @@ def _age(milliseconds: float, limit: float | None) -> dict[str, Any]:
 
 
 def _silence(source: Source) -> list[str]:
-    """A warning for each broker that stopped answering."""
+    """Return a warning for each broker that stopped answering."""
     silent = source.silent_brokers() if isinstance(source, WatchedSource) else []
     return [
         f"Broker {broker.node_id} ({broker.host}:{broker.port}) has not answered for {broker.seconds:.0f} s: "
@@ -227,7 +227,7 @@ def _silence(source: Source) -> list[str]:
 
 
 def _lateness(ages: dict[str, dict[str, Any]], limits: dict[str, float | None]) -> list[str]:
-    """Warnings of the oldest record and the oldest waiting `send()`."""
+    """Return warnings about the oldest record and the oldest waiting `send()`, if they are late."""
     warnings = []
     if ages["record"]["is_late"]:
         warnings.append(
@@ -247,7 +247,7 @@ def _seconds(milliseconds: float | None) -> str:
 
 
 def _limits(config: ProducerConfig) -> dict[str, float | None]:
-    """The settings that the times are to be seen against, in milliseconds."""
+    """Return the settings that bound the times, in milliseconds."""
     return {
         "linger": _finite(config.linger * 1e3),
         "request_timeout": _finite(config.request_timeout * 1e3),
@@ -258,7 +258,7 @@ def _limits(config: ProducerConfig) -> dict[str, float | None]:
 
 
 def _group(tag: str, rates: Iterable[tuple[str, str]], growth: _Growth) -> list[dict[str, Any]]:
-    """A row for each topic or broker."""
+    """Return a row for each topic or broker."""
     rows: dict[str, dict[str, Any]] = {}
     for key, name in rates:
         for which, rate in growth.rates(name, tag).items():
@@ -282,14 +282,14 @@ def _brokers(snapshot: MetricsSnapshot, growth: _Growth) -> list[dict[str, Any]]
             "silent_ms": _finite(silent[row["name"]]),
         }
         for row in _group(tag, _BROKER_RATES, growth)
-        # Bootstrap servers have negative ids until metadata tells who they are; nothing is produced to them.
+        # Bootstrap servers have negative ids until metadata gives them theirs; nothing is produced to them.
         if not row["name"].startswith("node--")
     ]
     return _busiest(rows, "requests_per_s", MOST_BROKERS)
 
 
 def _busiest(rows: list[dict[str, Any]], key: str, most: int) -> list[dict[str, Any]]:
-    """By name; where there are too many, the busiest of them and the sum of all others."""
+    """Return the rows by name; if there are too many, the busiest and the sum of all others."""
     if len(rows) > most:
         rows.sort(key=lambda row: (-(row[key] or 0.0), row["name"]))
         others = rows[most:]
@@ -315,5 +315,5 @@ def _sum_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _finite(value: float) -> float | None:
-    """To the microsecond: more figures are only more bytes."""
+    """Round to a thousandth, a microsecond of a time: more figures are only more bytes."""
     return round(value, 3) if math.isfinite(value) else None

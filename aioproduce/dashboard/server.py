@@ -1,15 +1,15 @@
-"""The dashboard on a port of its own, in the running event loop: for services that have no ASGI application.
+"""The dashboard on a separate port, in the running event loop: for services without an ASGI application.
 
-Used by services of aiohttp and the like, and by `aioproduce dashboard`. uvicorn serves; it is the extra
-`aioproduce[dashboard]`, imported when it is needed.
+Used by services with aiohttp and similar, and by `aioproduce dashboard`. It runs uvicorn (the extra
+`aioproduce[dashboard]`), and imports it when it is needed.
 
 Invariants:
 
-1. The process's signals stay whose they are.
-2. Leaving the context ends every connection, also that of a client that reads nothing, within `_GRACE_SECONDS`.
-3. What listens on the loopback address is shown to this machine only, and not to a web page that is open on it: one
-   of another's whose name was made to point here (DNS rebinding) says that name as `Host`, and is refused.
-4. What listens elsewhere has a token, unless `allow_anonymous` says that everybody may see it.
+1. The process's signal handlers do not change.
+2. Leaving the context ends every connection within `_GRACE_SECONDS`, also that of a client that reads nothing.
+3. A dashboard on the loopback address is visible only on this machine, and not to a web page open there. A foreign
+   page whose name was made to point here (DNS rebinding) sends that name as `Host`, and is refused.
+4. A dashboard on another address requires a token, unless `allow_anonymous` lets everybody see it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _BACKLOG: Final = 128
 @final
 @dataclass(slots=True, eq=False)
 class DashboardServer:
-    """Where the dashboard is.
+    """A running dashboard, and its address.
 
     Attributes:
         dashboard: The application.
         host: The address that it listens on.
-        port: The port, also where any free one was asked for.
-        is_encrypted: Whether it speaks TLS.
+        port: The port that it listens on; the real one if `port=0` was given.
+        is_encrypted: Whether it uses TLS.
     """
 
     dashboard: Dashboard
@@ -59,7 +59,7 @@ class DashboardServer:
 
     @property
     def url(self) -> str:
-        """What to open in a browser, or to give to `aioproduce top`."""
+        """The address for a browser or for `aioproduce top`."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         return f"http{'s' if self.is_encrypted else ''}://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
@@ -78,33 +78,32 @@ async def serve(
     key_password: Secret | None = None,
     **settings: Any,
 ) -> AsyncIterator[DashboardServer]:
-    """Serve the dashboard on a port, beside whatever else the event loop does.
+    """Serve the dashboard on a port, in the running event loop.
 
-    Without a token whoever reaches the port sees the metrics, with the names of topics and hosts. That is why it
-    listens on the loopback address unless told otherwise, and elsewhere only with a token. On the loopback
-    it answers to addresses and to `localhost` only; a proxy that passes its own name on wants that in
-    `allowed_hosts`.
+    Without a token, everybody who can reach the port sees the metrics, with the names of topics and hosts. So it
+    listens on the loopback address by default, and elsewhere only with a token. On the loopback address it accepts
+    only requests for an IP address or `localhost`. Add a proxy's name to `allowed_hosts` if the proxy passes it on.
 
     Args:
         producers: A producer, or several.
         host: The address to listen on.
         port: The port; 0 takes a free one.
-        allowed_hosts: Further names that requests may have in `Host`, where the address is the loopback.
-        token: What a request must have; see `Dashboard`. Over a network, use TLS with it.
-        allow_anonymous: Listen elsewhere than on the loopback address without a token.
-        certificate: A PEM file with the server's certificate and those that signed it: it speaks TLS then.
+        allowed_hosts: More names that requests may have in `Host`, for the loopback address.
+        token: The token that a request must contain; see `Dashboard`. Over a network, use TLS with it.
+        allow_anonymous: Whether it may listen elsewhere than on the loopback address without a token.
+        certificate: A PEM file with the server's certificate and those that signed it. The server then uses TLS.
         key: A PEM file with its key, if that is not in the same file.
-        key_password: What opens the key, if it is encrypted.
+        key_password: The password of the key, if the key is encrypted.
         **settings: As for `Dashboard`: `interval`, `history`, `max_streams`, `stream_seconds`.
 
     Yields:
-        Where it is.
+        The running dashboard.
 
     Raises:
-        PortInUseError: another one listens there.
-        ListenError: there cannot be listened for another reason.
-        ConfigError: it would be open to others without a token, or certificate and key cannot be loaded.
-        MissingExtraError: uvicorn is not installed: pip install 'aioproduce[dashboard]'.
+        PortInUseError: if another program listens there.
+        ListenError: if it cannot listen there for another reason.
+        ConfigError: if others could see it without a token, or certificate and key cannot be loaded.
+        MissingExtraError: if uvicorn is not installed: pip install 'aioproduce[dashboard]'.
 
     Example:
         >>> async with serve(producer, port=8089) as dashboard:
@@ -158,7 +157,7 @@ async def serve(
         await asyncio.wait([sampling, serving])
         for connection in list(server.server_state.connections):
             if connection.transport is not None:
-                connection.transport.abort()  # of a client that does not read: nothing can be written any more
+                connection.transport.abort()  # its client does not read, so nothing more can be written
         listener.close()
         serving.result()
 
@@ -170,18 +169,18 @@ def _context(
 ) -> ssl.SSLContext | None:
     if certificate is None:
         return None
-    from aioproduce.security.http_tls import server_context  # imports OpenSSL, which http has no use for
+    from aioproduce.security.http_tls import server_context  # imports OpenSSL, which plain HTTP does not need
 
     return server_context(certificate, key, key_password)
 
 
 @final
 class _Guard:
-    """Refuses what was asked of another name than this machine's own.
+    """A guard that refuses requests for other host names than this machine's.
 
     Args:
-        dashboard: What it stands in front of.
-        allowed: Further names.
+        dashboard: The guarded application.
+        allowed: More host names to accept.
     """
 
     __slots__ = ("_allowed", "_dashboard")
@@ -193,7 +192,7 @@ class _Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_ours(scope):
             text = (
-                b"Only an address of this machine, or localhost, may be asked for. Behind a proxy: "
+                b"Use an address of this machine, or localhost. Behind a proxy: "
                 b"serve(..., allowed_hosts=[its name])\n"
             )
             headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text))]
@@ -203,13 +202,13 @@ class _Guard:
         await self._dashboard(scope, receive, send)
 
     def _is_ours(self, scope: Scope) -> bool:
-        # Every browser says which host it asks.
+        # Every browser sends the host of the address.
         told: str = dict(scope["headers"]).get(b"host", b"localhost").decode("ascii", "replace").lower()
         name = told.rpartition(":")[0] if told.rpartition(":")[2].isdigit() else told
         if name in self._allowed or name == "localhost" or name.endswith(".localhost"):
             return True
         try:
-            ipaddress.ip_address(name.strip("[]"))  # no name, so nobody can make it point elsewhere
+            ipaddress.ip_address(name.strip("[]"))  # an address, which no DNS answer can redirect
         except ValueError:
             return False
         return True
@@ -217,7 +216,7 @@ class _Guard:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        if not 0 <= port <= 65_535:  # getaddrinfo takes what is left of it
+        if not 0 <= port <= 65_535:  # getaddrinfo would cut it to 16 bits
             raise OverflowError("a port is a number from 0 to 65535")
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

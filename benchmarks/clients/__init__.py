@@ -1,11 +1,11 @@
 """The clients that are compared, one module each, behind one protocol.
 
-Called by the plans, which want to know what there is to measure, and by the worker process, which runs one case.
+Called by the plans, for what there is to measure, and by the worker process, which runs one case.
 
-1. A client that cannot run here says why (`unavailable`) and is left out of the tables with that reason.
+1. A client that cannot run here reports why (`unavailable`), and the tables leave it out with that reason.
 2. Importing this package imports no client library: a worker's memory and start-up are those of its own client.
-3. Every client sends the same values and gets the same settings, as far as it has them; where it has not, its
-   module says so.
+3. Every client sends the same values and gets the same settings, as far as it has them. Its module names the
+   differences.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Client(Protocol):
     """A Kafka client and the ways to use it.
 
     Attributes:
-        name: What the tables call it.
-        loops: The event loops that it runs on; one empty name for a client without.
-        modes: The ways to send, each with the records per second to expect of it (100 bytes, null broker): what
-            makes a run last about as long as the others.
+        name: Its name in the tables.
+        loops: The event loops that it runs on; one empty name for a client without a loop.
+        modes: The ways to send, each with its expected records per second (100 bytes, null broker), so that all
+            runs last about as long.
     """
 
     @property
@@ -39,16 +39,16 @@ class Client(Protocol):
     def modes(self) -> Mapping[str, int]: ...
 
     def unavailable(self) -> str | None:
-        """Why this client cannot run here, or None."""
+        """Return why this client cannot run here, or None."""
 
     def version(self) -> str:
-        """The library's version."""
+        """Return the library's version."""
 
     def throughput(self, case: Case, bootstrap_servers: str) -> Outcome:
         """Send ``case.records`` as fast as the mode can, all acknowledged."""
 
     def latency(self, case: Case, bootstrap_servers: str) -> Outcome | None:
-        """Send at a fixed rate and tell the latencies; None if this client is not measured so."""
+        """Send at a fixed rate and return the latencies; None if they are not measured for this client."""
 
 
 # In the order of the tables.
@@ -68,7 +68,7 @@ NAMES = tuple(_MODULES)
 
 
 def client(name: str) -> Client:
-    """The client of that name."""
+    """Return the client of that name."""
     module = import_module(f"benchmarks.clients.{_MODULES[name]}")
     made: Client = module.CLIENT
     return made

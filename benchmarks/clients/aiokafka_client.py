@@ -1,6 +1,6 @@
-"""aiokafka: one request in flight per broker, random partitions, no bound on memory but a batch for each.
+"""aiokafka: one request in flight per broker, random partitions, memory bounded only by one batch per partition.
 
-And our drop-in for it, which runs the very same text below with the other import (`drop_in_client.py`).
+Our drop-in for it runs the same code with another import (`drop_in_client.py`).
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ class AiokafkaClient:
 
     Args:
         name: As in `Client`.
-        imported_from: The module that has it.
+        imported_from: The module to import it from.
         package: The distribution that is measured.
-        speed: How many times aiokafka's rates to expect.
+        speed: The expected rates, as a multiple of aiokafka's.
     """
 
     loops = LOOPS

@@ -1,4 +1,4 @@
-"""Our client. A mode whose method this version of it lacks is left out."""
+"""Our client. Modes without a method in this version are left out."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def callback(producer: Producer, case: Case, values: Iterable[bytes], coun
 
 
 async def send_many(producer: Any, case: Case, values: Iterable[bytes], count: int) -> int:
-    """`send_many()` of 10,000 values at a time, then wait for each handle: results per record are there to ask."""
+    """`send_many()` of 10,000 values at a time, then wait for each handle, which has a result for each record."""
     source, handles = iter(values), []
     while chunk := list(islice(source, CHUNK)):
         handles.append(await producer.send_many(case.topic, chunk))
@@ -129,7 +129,7 @@ async def send_arrow(producer: Any, case: Case, values: Iterable[bytes], count: 
 
 @cache
 def _rows(size: int) -> Any:
-    """CHUNK rows of the usual values."""
+    """Return CHUNK rows of the usual values."""
     import pyarrow
 
     return pyarrow.record_batch(

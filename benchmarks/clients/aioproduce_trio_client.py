@@ -1,4 +1,4 @@
-"""Our client under trio: the same Producer, and the modes that trio has a like of. Leave it out without trio."""
+"""Our client under trio: the same Producer, in the modes that trio can express. Left out without trio."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""confluent-kafka's AIOProducer: records gathered in thousands, handed to librdkafka on a thread pool.
+"""confluent-kafka's AIOProducer: it passes thousands of records at a time to librdkafka on a thread pool.
 
-And our drop-in for it, which runs the very same text below with the other import (`drop_in_confluent_client.py`).
-Theirs has no way to wait for room in its queue, so the queue is made large enough for a run.
+Our drop-in for it runs the same code with another import (`drop_in_confluent_client.py`). Theirs cannot wait for
+room in its queue, so the queue is made large enough for a run.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class ConfluentAioClient:
     """`AIOProducer`, confluent-kafka's or the drop-in.
 
     Args:
-        name: What the tables call it.
-        imported_from: The module that it is imported from.
-        package: The distribution whose version is told.
-        speed: About how many times faster than theirs it is, for the lengths of runs.
+        name: Its name in the tables.
+        imported_from: The module to import it from.
+        package: The distribution whose version is shown.
+        speed: The expected rate, as a multiple of theirs, for the lengths of runs.
     """
 
     loops = LOOPS

@@ -1,6 +1,6 @@
-"""confluent-kafka's Producer (librdkafka): C with threads of its own, called from one thread without an event loop.
+"""confluent-kafka's Producer (librdkafka): C with its own threads, called from one thread without an event loop.
 
-Its queue answers `BufferError` when it is full; the caller then polls and tries again, as its documentation tells.
+It raises `BufferError` when its queue is full; the caller then polls and tries again, as its documentation says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.clients.measuring import SyncMode, measure_sync
 
 
 def settings_of(case: Case, bootstrap_servers: str) -> dict[str, Any]:
-    """The case's settings by librdkafka's names."""
+    """Return the case's settings under librdkafka's names."""
     settings = case.settings
     return {
         "bootstrap.servers": bootstrap_servers,
@@ -49,7 +49,7 @@ def callback(producer: Any, case: Case, values: Iterable[bytes], count: int) -> 
                 break
             except BufferError:
                 poll(0.001)
-        # One poll serves every report that is there: a call for each record would cost a tenth of the rate.
+        # One poll serves all waiting reports: a call for each record would cost a tenth of the rate.
         if number % 100 == 0:
             poll(0)
     producer.flush()

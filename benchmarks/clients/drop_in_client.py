@@ -1,4 +1,4 @@
-"""Our drop-in for aiokafka: the text that measures aiokafka, with the other import."""
+"""Our drop-in for aiokafka: the code that measures aiokafka, with the other import."""
 
 from __future__ import annotations
 

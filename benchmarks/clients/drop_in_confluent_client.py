@@ -1,4 +1,4 @@
-"""Our drop-in for confluent-kafka's AIOProducer: the text that measures theirs, with the other import."""
+"""Our drop-in for confluent-kafka's AIOProducer: the code that measures theirs, with the other import."""
 
 from __future__ import annotations
 

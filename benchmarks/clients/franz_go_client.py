@@ -1,6 +1,6 @@
 """franz-go, the fastest client known: a Go program (`benchmarks/franz_go`), built once into the cache folder.
 
-Go's runtime uses as many threads as there are processors: on one processor its goroutines share it.
+Go's runtime uses as many threads as there are processors; here its goroutines share one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BUILD_TIMEOUT = 600.0
 
 
 class FranzGoUnavailableError(Exception):
-    """It could not be built here; the text says why."""
+    """The program cannot be built here; the text says why."""
 
 
 @cache

@@ -1,11 +1,11 @@
 """Kafka's Java producer by Kafka's own ProducerPerformance: a callback per record, two threads, a JIT compiler.
 
-1. The first records (`--warmup-records`) are not measured: the compiler is at work. How fast they went is told
-   apart (`warmup_records_per_second`).
-2. ProducerPerformance tells the records per second of the steady state itself; CPU time is sampled whenever it
-   prints a line, and related to the records acknowledged between two lines.
-3. The payload is a file of the same values that the other clients send: with `--record-size` it would make random
-   bytes for each record, most of its time.
+1. The first records (`--warmup-records`) are not measured, because of the compiler. Their rate is reported
+   separately (`warmup_records_per_second`).
+2. ProducerPerformance reports the records per second of the steady state. CPU time is sampled whenever it prints a
+   line, and divided by the records acknowledged between two lines.
+3. The payload is a file of the values that the other clients send: with `--record-size` it would spend most of its
+   time making random bytes for each record.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _command(
 
 
 class _Reading:
-    """What ProducerPerformance has printed so far, with the CPU time at each line."""
+    """The output of ProducerPerformance so far, with the CPU time at each line."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -140,12 +140,12 @@ class JavaClient:
         return install if isinstance(install, str) else install.version
 
     def throughput(self, case: Case, bootstrap_servers: str) -> Outcome:
-        # The JIT compiler wants about two million records, whatever the measured part's length.
+        # The JIT compiler needs about two million records, whatever the length of the measured part.
         warmup = int(case.options.get("java_warmup", 2_000_000))
         return _measure(case, bootstrap_servers, warmup, -1)[1]
 
     def latency(self, case: Case, bootstrap_servers: str) -> Outcome | None:
-        """In whole milliseconds, from the call of `send()`: ProducerPerformance tells no more."""
+        """Return latencies in whole milliseconds from the call of `send()`, as ProducerPerformance reports them."""
         rate = int(case.options.get("rate", 5000))
         reading, outcome = _measure(case, bootstrap_servers, 3 * rate, rate)
         steady = reading.summaries[1]

@@ -1,4 +1,4 @@
-"""kafka-python 3: pure Python with a sender thread, a future per record; memory without a bound."""
+"""kafka-python 3: pure Python with a sender thread, a future per record, unbounded memory."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The measured part of a run, the same for every client in Python.
 
-Called by the client modules. A mode is a coroutine (or a function) that sends so many values and returns how many
-were acknowledged; around it this module puts warm-up, clocks and memory.
+Called by the client modules. A mode is a coroutine (or a function) that sends a number of values and returns how
+many were acknowledged. This module adds warm-up, clocks and memory.
 
-1. Clocks run from before the first measured send until the last acknowledgement is known to the caller.
-2. Garbage collection stays as Python has it: its cost is part of the client's.
+1. Clocks run from before the first measured send until the caller knows the last acknowledgement.
+2. Garbage collection has Python's defaults: its cost is part of the client's.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SyncMode = Callable[[P, Case, Iterable[bytes], int], int]
 
 
 def values_of(case: Case, count: int) -> Iterator[bytes]:
-    """So many values, over and over from the same list."""
+    """Return this number of values, again and again from the same list."""
     return islice(cycle(payload(case.settings.value_size)), count)
 
 
 def loop_factory(case: Case) -> Callable[[], asyncio.AbstractEventLoop]:
-    """The event loop that the case wants."""
+    """Return the event loop of the case."""
     if case.loop == "uvloop":
         import uvloop
 
@@ -47,7 +47,7 @@ def run(case: Case, coroutine: Any) -> Any:
 
 
 async def measure_async(case: Case, opened: AbstractAsyncContextManager[P], mode: AsyncMode[P]) -> Outcome:
-    """Open a client, warm it up, and measure a mode; with ``options["stall"]`` the loop is watched meanwhile."""
+    """Open a client, warm it up, and measure a mode; with ``options["stall"]`` watch the loop during it."""
     outcome = Outcome()
     values = list(values_of(case, 1000))
     async with opened as producer:
@@ -87,7 +87,7 @@ def measure_sync(case: Case, producer: P, mode: SyncMode[P]) -> Outcome:
 async def in_tasks(
     send_and_wait: Callable[[str, bytes], Awaitable[Any]], case: Case, values: Iterable[bytes], count: int
 ) -> int:
-    """``count`` records by 1,000 (or ``options["tasks"]``) tasks that each send one and wait for it."""
+    """Send ``count`` records by 1,000 (or ``options["tasks"]``) tasks that each send one and wait for it."""
     tasks = min(int(case.options.get("tasks", 1000)), count)
     source = iter(values)
     topic = case.topic

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.evidence [--only ENTRY ...] [--short]`: measure what the pages quote.
+"""`python -m benchmarks.evidence [--only ENTRY ...] [--short]`: measure the figures that the pages quote.
 
-`python -m benchmarks.evidence tables`: write the pages' tables and plots anew from the results, or `--check` them.
-The exit code is 0 if everything went as it should, 1 if an entry failed or a page is wrong, 2 for a wrong option,
-and 130 after Ctrl-C or SIGTERM.
+`python -m benchmarks.evidence tables`: write the pages' tables and plots again from the results, or `--check` them.
+The exit code is 0 after success, 1 if an entry failed or a page is wrong, 2 for a wrong option, and 130 after
+Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -43,14 +43,20 @@ def _measure(arguments: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--only", nargs="+", choices=ENTRIES, metavar="ENTRY", help="these; --list names them"
+        "--only",
+        nargs="+",
+        choices=ENTRIES,
+        metavar="ENTRY",
+        help="run only these entries; --list names them",
     )
     parser.add_argument(
-        "--short", action="store_true", help=f"those that take {SHORT_MINUTES:g} minutes at most"
+        "--short", action="store_true", help=f"run only entries of at most {SHORT_MINUTES:g} minutes"
     )
-    parser.add_argument("--again", action="store_true", help="also those whose results are of this code")
     parser.add_argument(
-        "--quick", action="store_true", help="a trial: figures that mean nothing, kept in build/"
+        "--again", action="store_true", help="run also entries whose results are of this code"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a trial with meaningless figures, kept in build/"
     )
     parser.add_argument(
         "--list", action="store_true", help="name the entries and their minutes, and run nothing"
@@ -83,7 +89,7 @@ def _measure(arguments: list[str]) -> int:
 
 
 def _interrupt(*_: object) -> NoReturn:
-    """Let the entry that runs be ended first; a process in the background ignores Ctrl-C otherwise."""
+    """Raise KeyboardInterrupt, so that the running entry is ended first; a background process ignores Ctrl-C."""
     raise KeyboardInterrupt
 
 
@@ -126,16 +132,16 @@ def _list(entries: list[Entry], folder: Path) -> None:
 def _tables(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.evidence {TABLES}")
     parser.add_argument(
-        "--check", action="store_true", help="write nothing; 1 if a page is not what the results give"
+        "--check", action="store_true", help="write nothing; exit with 1 if a page differs from the results"
     )
     parser.add_argument(
         "--show", nargs="+", choices=blocks.BLOCKS, metavar="BLOCK", help="print these blocks instead"
     )
     parser.add_argument(
-        "--add", type=Path, metavar="PAGE", help="first add the blocks that no page has to this one"
+        "--add", type=Path, metavar="PAGE", help="first add to this page the blocks that no page has"
     )
     parser.add_argument(
-        "--results", type=Path, default=results.FOLDER, help="with --show: where the results are"
+        "--results", type=Path, default=results.FOLDER, help="with --show: the folder of the results"
     )
     options = parser.parse_args(arguments)
     place = Place()

@@ -1,7 +1,7 @@
-"""The blocks of the pages by name: which results each is made of, and how. Used by `pages` and the tests.
+"""The blocks of the pages by name: the results of each, and its rendering. Used by `pages` and the tests.
 
-A page has `<!-- evidence: transactions -->` where a block begins, and `<!-- end -->` where it ends. With
-`<!-- evidence: transactions@3.13 -->` it is made of what CPython 3.13 measured.
+In a page a block begins with `<!-- evidence: transactions -->`, and ends with `<!-- end -->`. A block
+`<!-- evidence: transactions@3.13 -->` shows the results of CPython 3.13.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Block:
         entries: The results that it shows.
         render: Makes the table.
         plot: Makes the picture above it, if it has one.
-        is_partial: Whether it is shown with some of the results missing.
-        name: Of what it shows, where that is more than one entry.
+        is_partial: Whether it is shown if some of the results are missing.
+        name: Its title, if it shows more than one entry.
     """
 
     entries: tuple[str, ...]
@@ -55,16 +55,16 @@ class Block:
 
     @property
     def title(self) -> str:
-        """What it shows, in a few words."""
+        """Its title, in a few words."""
         return self.name or ENTRIES[self.entries[0]].title
 
 
 class MissingResultError(Exception):
-    """A block shows a result that nobody has measured; the text names both."""
+    """A block shows a result that does not exist; the text names both."""
 
 
 Later = Callable[[Document], int | None]
-"""How many commits changed `aioproduce/` since a result."""
+"""Returns how many commits changed `aioproduce/` since a result."""
 
 BLOCKS: Final[Mapping[str, Block]] = {
     "throughput": Block(("null", "kafka"), tables.throughput, name="Throughput and processor time"),
@@ -126,10 +126,10 @@ BLOCKS: Final[Mapping[str, Block]] = {
 
 
 def documents_of(block: str, folder: Path = results.FOLDER) -> dict[str, Document]:
-    """The results that a block shows, by their entries.
+    """Return the results that a block shows, by their entries.
 
     Raises:
-        MissingResultError: One is missing, or there is no such block.
+        MissingResultError: if one is missing, or there is no such block.
     """
     name, at, python = block.partition("@")
     if name not in BLOCKS:
@@ -146,25 +146,25 @@ def documents_of(block: str, folder: Path = results.FOLDER) -> dict[str, Documen
 
 
 def plot_name(block: str) -> str:
-    """The file of a block's plot."""
+    """Return the file name of a block's plot."""
     return f"{block.replace('@', '-')}.svg"
 
 
 def plot_of(block: str, documents: Documents) -> str | None:
-    """The text of a block's plot, if it has one."""
+    """Return the text of a block's plot, if it has one."""
     plot = BLOCKS[block.partition("@")[0]].plot
     return None if plot is None else plot(documents)
 
 
 def render(block: str, documents: Documents, plots_at: str, results_at: str, later: Later) -> str:
-    """A block's text.
+    """Return a block's text.
 
     Args:
-        block: Its name.
-        documents: From `documents_of()`.
-        plots_at: The folder of plots, as the page's links write it.
-        results_at: Likewise of results.
-        later: Tells how old a result is.
+        block: The block's name.
+        documents: The results, from `documents_of()`.
+        plots_at: The folder of plots, for links in the page.
+        results_at: The folder of results, for links in the page.
+        later: Returns the age of a result.
     """
     name = block.partition("@")[0]
     parts = []

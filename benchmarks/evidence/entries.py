@@ -1,9 +1,9 @@
-"""What is run: one entry for each result, in the order in which they run. Used by `running` and by the tests.
+"""The entries, one for each result, in the order in which they run. Used by `running` and by the tests.
 
-1. A command is what a person would type, without the interpreter in front. `{json}` stands for the file that the
-   program writes its figures to, `{junit}` for pytest's; without either it prints JSON to standard output.
-2. `quick` is added to a command for a trial, of which the figures mean nothing: it shows that the program runs.
-3. Minutes are those of two quiet cores. They weigh the progress bar, and ten times as many end a run that hangs.
+1. A command is as a person would type it, without the interpreter. `{json}` stands for the file that the program
+   writes its figures to, `{junit}` for pytest's; without either it prints JSON to standard output.
+2. `quick` is added to a command for a trial, whose figures mean nothing: it shows that the program runs.
+3. Minutes are those of two quiet cores. They weight the progress bar, and a run is ended after ten times as many.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Entry:
     """A program whose figures are quoted.
 
     Attributes:
-        name: Of its result, too.
-        title: What is measured, in a few words.
+        name: The name, also of its result.
+        title: The measurement, in a few words.
         command: As in rule 1.
         minutes: As in rule 3.
-        medians: Picks out of the program's JSON what a later run is compared with.
+        medians: Picks the figures for the comparison with a later run from the program's JSON.
         quick: As in rule 2.
         environment: Variables that the program reads.
-        libraries: Distributions whose versions a table tells, besides CPython's and uvloop's.
-        has_kafka: Whether real Kafka, and so Java, has a part in it.
-        left_out: Keys of the program's JSON that a result does without: each of thousands of requests.
-        exit_code: That of a run that went as it should; a control ends with what it found.
+        libraries: Distributions whose versions a table shows, besides CPython's and uvloop's.
+        has_kafka: Whether it uses real Kafka, and so Java.
+        left_out: Keys of the program's JSON that a result leaves out, e.g. each of thousands of requests.
+        exit_code: The exit code of a successful run; that of a control is not 0.
     """
 
     name: str
@@ -77,7 +77,7 @@ _BENCHMARKS: Final = (
     _bench("null", "Throughput on the null broker, every mode", 12, *_FIVE, "--modes", *_MODES),
     _bench("kafka", "Throughput on real Kafka, every mode", 25, *_FIVE, "--modes", *_MODES, kafka=True),
     _bench("not-pinned", "Throughput with all processors for everyone", 6, "--no-pin", section="null"),
-    _bench("trio", "trio beside asyncio", 4, *_FIVE, "--clients", "aioproduce", "aioproduce/trio", "--loops",
+    _bench("trio", "trio compared with asyncio", 4, *_FIVE, "--clients", "aioproduce", "aioproduce/trio", "--loops",
            "asyncio", "--modes", *_TRIO_MODES, section="null"),
     _bench("drop-in", "Code for aiokafka with the other import", 4, *_FIVE, "--clients", "drop-in", "aiokafka",
            section="null"),
@@ -149,7 +149,7 @@ _PROGRAMS: Final = (
         ("--seconds", "3", "--mechanisms", "PLAIN"),
     ),
     Entry(
-        "spark-sink", "Spark: the sink beside Spark's own",
+        "spark-sink", "Spark: the sink compared with Spark's own",
         ("-m", "benchmarks.spark_sink", "--rounds", "6", "--json", "{json}"), 12, medians.of_spark_sink,
         ("--rows", "20000", "--rounds", "1", "--batches", "1"), libraries=_SPARK, has_kafka=True,
     ),

@@ -1,4 +1,4 @@
-"""Markdown of results: a table, and the line below each that says where its figures come from. Used by `tables`."""
+"""Markdown of results: a table, and the line below it with the origin of its figures. Used by `tables`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ UNKNOWN = "an unknown number of"
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
-    """A table; the first columns are texts, the others numbers, to the right.
+    """Return a table; the first columns are texts, the others are numbers, aligned right.
 
     Args:
-        headings: Of the columns.
-        rows: Their cells.
-        texts: How many columns are texts.
+        headings: The headings of the columns.
+        rows: The cells of each row.
+        texts: The number of columns with texts.
     """
     rule = ["---"] * texts + ["---:"] * (len(headings) - texts)
     lines = [headings, rule, *rows]
@@ -29,16 +29,16 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1
 
 
 def count(number: float) -> str:
-    """With commas."""
+    """Return a number with commas."""
     return f"{number:,.0f}"
 
 
 def told(document: Document, later: int | None) -> str:
-    """Where figures come from: command, date, commit, machine, load, versions, and how old they are.
+    """Return the origin of figures: command, date, commit, machine, load, versions, and age.
 
     Args:
         document: The result.
-        later: Commits since then that changed `aioproduce/`; None where that cannot be told.
+        later: The number of later commits that changed `aioproduce/`; None if that is not known.
     """
     machine, versions = document["machine"], document["versions"]
     entry = ENTRIES[document["name"].partition("@")[0]]

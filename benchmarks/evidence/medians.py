@@ -23,7 +23,7 @@ def _is_number(value: object) -> bool:
 
 
 def nested(figures: Mapping[str, Any]) -> Flat:
-    """Every number of mappings within mappings, by its path."""
+    """Return every number of nested mappings, by its path."""
     found: Flat = {}
     for name, value in figures.items():
         if isinstance(value, Mapping):
@@ -34,7 +34,7 @@ def nested(figures: Mapping[str, Any]) -> Flat:
 
 
 def of_bench(figures: Mapping[str, Any]) -> Flat:
-    """Of `python -m benchmarks`: each figure of each case; what another case's name has is told by its settings."""
+    """Return each figure of each case of `python -m benchmarks`; settings distinguish cases with the same name."""
     found = nested(figures["others"])
     for section in figures["sections"]:
         for result in results_of(figures, section):
@@ -45,27 +45,27 @@ def of_bench(figures: Mapping[str, Any]) -> Flat:
 
 
 def of_cases(figures: Mapping[str, Any]) -> Flat:
-    """Of `benchmarks.transactions`."""
+    """Return the medians of `benchmarks.transactions`."""
     return {name: each["median"] for name, each in figures["figures"].items()}
 
 
 def of_named(figures: Mapping[str, Any]) -> Flat:
-    """Where each name has its median and its rounds."""
+    """Return the median of each name that has a median and rounds."""
     return {name: each["median"] for name, each in figures.items()}
 
 
 def of_recording(figures: Mapping[str, Mapping[str, float]]) -> Flat:
-    """What sensors add, as a share."""
+    """Return the cost of sensors, as a share."""
     return {mode: each["added"] for mode, each in figures.items()}
 
 
 def of_pairs(figures: Sequence[Mapping[str, Any]]) -> Flat:
-    """Of `benchmarks.recording`: time with what is measured over time without."""
+    """Return the ratios of `benchmarks.recording`: time with the measured part over time without."""
     return {f"{row['load']}: {kind}": row[kind][0] for row in figures for kind in ("time", "cpu")}
 
 
 def of_blocking(figures: Sequence[Mapping[str, Any]]) -> Flat:
-    """Records a second and processor time, by client and threads."""
+    """Return records a second and processor time, by client and threads."""
     return {
         f"{row['client']}, {row['threads']} threads: {figure}": row[figure]
         for row in figures
@@ -74,7 +74,7 @@ def of_blocking(figures: Sequence[Mapping[str, Any]]) -> Flat:
 
 
 def of_service(figures: Mapping[str, Any]) -> Flat:
-    """Microseconds that each step adds."""
+    """Return the microseconds of each step."""
     return {
         f"{step}, {way}": each["paired_p50"]
         for way, steps in figures["added"].items()
@@ -83,7 +83,7 @@ def of_service(figures: Mapping[str, Any]) -> Flat:
 
 
 def of_partitioners(figures: Mapping[str, Any]) -> Flat:
-    """Every number of every row; a row is named by its texts and its linger."""
+    """Return every number of every row; a row's texts and its linger are its name."""
     found: Flat = {}
     for experiment, rows in figures["experiments"].items():
         for row in rows:
@@ -94,7 +94,7 @@ def of_partitioners(figures: Mapping[str, Any]) -> Flat:
 
 
 def of_reauthentication(figures: Sequence[Mapping[str, Any]]) -> Flat:
-    """Each run's figures, with sessions that end and without."""
+    """Return each run's figures, with sessions that end and without."""
     found: Flat = {}
     for row in figures:
         idempotence = "idempotent" if row["is_idempotent"] else "not idempotent"
@@ -103,7 +103,7 @@ def of_reauthentication(figures: Sequence[Mapping[str, Any]]) -> Flat:
 
 
 def of_spark_sink(figures: Sequence[Mapping[str, Any]]) -> Flat:
-    """Of each contender: `spark_sink.figures`."""
+    """Return `spark_sink.figures` of each contender."""
     from benchmarks.spark_sink import Run
     from benchmarks.spark_sink import figures as medians_of
 
@@ -111,7 +111,7 @@ def of_spark_sink(figures: Sequence[Mapping[str, Any]]) -> Flat:
 
 
 def of_spark_land(figures: Mapping[str, Any]) -> Flat:
-    """Rows a second, cold and warm, and processor seconds."""
+    """Return rows a second, cold and warm, and processor seconds."""
     cold, *warm = (figures["rows"] / each["seconds"] for each in figures["rounds"])
     cost = [each["cpu_seconds"] / figures["rows"] * 1e6 for each in figures["rounds"][1:]]
     return {
@@ -124,7 +124,7 @@ def of_spark_land(figures: Mapping[str, Any]) -> Flat:
 
 
 def of_spark_audit(figures: Sequence[Mapping[str, Any]]) -> Flat:
-    """Rows a second of each reader on each lake, warm and cold."""
+    """Return rows a second of each reader on each lake, warm and cold."""
     found: Flat = {}
     for row in figures:
         cold, *warm = row["seconds"]
@@ -135,7 +135,7 @@ def of_spark_audit(figures: Sequence[Mapping[str, Any]]) -> Flat:
 
 
 def of_spark_sizing(figures: Mapping[str, Any]) -> Flat:
-    """Processor seconds of a million rows, by job."""
+    """Return the processor seconds of a million rows, by job."""
     found: Flat = {"wire bytes": figures["wire_bytes"]}
     jobs = dict.fromkeys(each["job"] for each in figures["rounds"])
     for job in jobs:
@@ -149,28 +149,28 @@ def of_spark_sizing(figures: Mapping[str, Any]) -> Flat:
 
 
 def of_junit(figures: Mapping[str, Any]) -> Flat:
-    """What tests recorded as properties, and how many there were."""
+    """Return the properties that tests recorded, and the number of tests."""
     return {"tests": figures["tests"], **figures["properties"]}
 
 
 def of_counts(figures: Mapping[str, Any]) -> Flat:
-    """The numbers on top."""
+    """Return the numbers of the top level."""
     return {name: value for name, value in figures.items() if _is_number(value)}
 
 
 def of_simulation(figures: Mapping[str, Any]) -> Flat:
-    """Of all seeds together."""
+    """Return the figures of all seeds together."""
     total = figures["all"]
     return {**of_counts(total), "violations": len(total["failed"])}
 
 
 def of_mutants(figures: Sequence[Mapping[str, Any]]) -> Flat:
-    """Of how many seeds each bug was noticed, and how many bugs there are."""
+    """Return the number of seeds that noticed each bug, and the number of bugs."""
     return {"bugs": len(figures), **{row["mutant"]: row["caught"] for row in figures}}
 
 
 def of_soak(figures: Mapping[str, Any]) -> Flat:
-    """The numbers on top, and the least and the most of what was sampled."""
+    """Return the numbers of the top level, and the minima and maxima of the samples."""
     running = [sample for sample in figures["samples"] if not sample["is_last"]]
     found = of_counts(figures)
     for name in ("rss_kib", "tasks", "handles", "sockets"):
@@ -180,14 +180,14 @@ def of_soak(figures: Mapping[str, Any]) -> Flat:
 
 
 def of_lake(figures: Mapping[str, Any]) -> Flat:
-    """What the audit counted, of all sources together."""
+    """Return the audit's counts of all sources together."""
     names = ("expected", "in_kafka", "found", "duplicates", "lost")
     sums = {name: sum(source[name] for source in figures["sources"]) for name in names}
     return {**of_counts(figures), **sums}
 
 
 def of_fuzz(figures: Sequence[Mapping[str, Any]]) -> Flat:
-    """How much each target was tried, and whether its invariant held."""
+    """Return how much each target was tried, and whether its invariant held."""
     return {
         f"{row['name']}: {what}": value
         for row in figures
@@ -196,5 +196,5 @@ def of_fuzz(figures: Sequence[Mapping[str, Any]]) -> Flat:
 
 
 def of_mutation(figures: Sequence[Mapping[str, Any]]) -> Flat:
-    """How many mutants came to which end."""
+    """Return the number of mutants by outcome."""
     return dict(Counter(row["status"] for row in figures))

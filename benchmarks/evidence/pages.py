@@ -1,9 +1,9 @@
-"""Finds the blocks in the pages, writes them, and says which are not what the results give. Called by `__main__`.
+"""The blocks in the pages: find them, write them, and check them against the results. Called by `__main__`.
 
-1. Every Markdown file of `PAGES` is looked through, so a page can be moved, and a block within it. A marker begins
-   its line: an indented one is an example.
-2. What a block shows is compared by `check()` to the byte, except how many commits came later: that is told as of
-   the day when the block was written, since each commit would make every page wrong.
+1. Every Markdown file of `PAGES` is searched, so a page can be moved, and a block within it. A marker begins its
+   line: an indented one is an example.
+2. `check()` compares a block byte by byte, except the number of later commits: that is the number of the day when
+   the block was written, since each commit would make every page wrong.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Place:
 
 
 def names_in(text: str) -> list[str]:
-    """The blocks of a page.
+    """Return the names of the blocks of a page.
 
     Raises:
-        ValueError: A marker has no end.
+        ValueError: if a marker has no end.
     """
     found, begun = [match["name"] for match in _BLOCK.finditer(text)], len(_BEGIN.findall(text))
     if len(found) != begun:
@@ -78,14 +78,14 @@ def _rendered(page: Path, block: str, place: Place) -> str:
 
 
 def write(place: Place) -> list[str]:
-    """Make every block and plot anew.
+    """Write every block and plot again.
 
     Returns:
-        What was written, in words.
+        A description of the written files.
 
     Raises:
-        MissingResultError: A block shows a result that is missing; nothing is written.
-        ValueError: A marker has no end; likewise.
+        MissingResultError: if a block shows a missing result; nothing is written.
+        ValueError: if a marker has no end; nothing is written.
     """
     new: dict[Path, str] = {}
     drawn: dict[str, str] = {}
@@ -115,7 +115,7 @@ def _with_blocks(page: Path, text: str, place: Place) -> str:
 
 
 def add(page: Path, place: Place) -> list[str]:
-    """Put a heading and markers at the end of a page for each block that no page has and whose results are there.
+    """Add a heading and markers to the end of a page for each block that has results and is on no page.
 
     Returns:
         The blocks.
@@ -135,7 +135,7 @@ def add(page: Path, place: Place) -> list[str]:
 
 
 def check(place: Place) -> list[str]:
-    """What is wrong with the results and the pages, in words; nothing where all is well."""
+    """Return the problems of results and pages, in words; none if all is well."""
     found = [problem for path in sorted(place.results.glob("*.json")) for problem in results.problems(path)]
     if found:
         return found

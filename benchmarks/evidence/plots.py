@@ -1,4 +1,4 @@
-"""What pages draw of results. Called by `blocks`; each returns the text of an SVG."""
+"""The plots of results for the pages. Called by `blocks`; each function returns the text of an SVG."""
 
 from __future__ import annotations
 

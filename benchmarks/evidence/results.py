@@ -1,7 +1,7 @@
-"""A result: what one run of an entry found, as one JSON file, and what must be in it. Used by all of the package.
+"""A result: the figures of one run of an entry, as one JSON file, and its required fields. Used by all modules.
 
-1. A file is there whole or not at all: it is renamed into its place.
-2. `problems()` says what is wrong with a file in words; a test in the gate asks it of each that is committed.
+1. A file is complete or missing: it is renamed into its place.
+2. `problems()` returns the problems of a file in words; a test in the gate calls it for each committed file.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _DATE: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def path_of(name: str, folder: Path = FOLDER) -> Path:
-    """Where a result is."""
+    """Return the path of a result."""
     return folder / f"{name}.json"
 
 
 def read(name: str, folder: Path = FOLDER) -> Document | None:
-    """The result of that name; None where there is none."""
+    """Return the result of that name; None if there is none."""
     path = path_of(name, folder)
     if not path.exists():
         return None
@@ -55,7 +55,7 @@ def read(name: str, folder: Path = FOLDER) -> Document | None:
 
 
 def write(document: Document, folder: Path = FOLDER) -> Path:
-    """Keep a result, in place of an older one."""
+    """Write a result in place of an older one."""
     folder.mkdir(parents=True, exist_ok=True)
     path = path_of(document["name"], folder)
     partial = path.with_suffix(".partial")
@@ -65,7 +65,7 @@ def write(document: Document, folder: Path = FOLDER) -> Path:
 
 
 def problems(path: Path) -> list[str]:
-    """What is wrong with a file: fields that it lacks, or that cannot be true."""
+    """Return the problems of a file: missing fields, and fields that cannot be true."""
     document = json.loads(path.read_text(encoding="utf-8"))
     found = [f"{path.name}: no field {name!r}" for name in _FIELDS if name not in document]
     found += [f"{path.name}: an unknown field {name!r}" for name in document if name not in _FIELDS]

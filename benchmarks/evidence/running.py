@@ -1,10 +1,10 @@
-"""Runs entries one after the other and keeps what they found. Called by `__main__`.
+"""Run entries one after the other, and keep their results. Called by `__main__`.
 
 1. An entry whose result is of the same product and the same program is not run again.
-2. An entry that fails is reported and the next one runs. What counts is its JSON: a program that measures, finds a
-   target missed and says so with its exit code has a result, with that code in it.
-3. A program's output goes to a log of its own, and its last line is shown meanwhile.
-4. A program is ended by its process group: with Ctrl-C, or where it takes ten times as long as it should.
+2. An entry that fails is reported, and the next one runs. Only its JSON counts: a program that misses a target and
+   reports this by its exit code has a result, with that code in it.
+3. A program's output goes to a separate log, and its last line is shown while it runs.
+4. A program is ended with its process group: after Ctrl-C, or after ten times its normal time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class EntryError(Exception):
 
 
 class Outcome(Enum):
-    """What became of an entry."""
+    """The outcome of an entry."""
 
     MEASURED = "measured"
     ODD_EXIT = "measured, but its exit code reports a miss"
@@ -56,7 +56,7 @@ class Outcome(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An entry's end: what became of it, and why."""
+    """The end of an entry: its outcome, and why."""
 
     entry: Entry
     outcome: Outcome
@@ -65,7 +65,7 @@ class Done:
 
 
 def is_current(entry: Entry, folder: Path) -> bool:
-    """Whether there is a result of this product and program, measured in a clean tree, that ended as it should."""
+    """Return whether there is a result of this product and program, from a clean tree and a successful run."""
     document = results.read(entry.name + setting.python_suffix(), folder)
     return (
         document is not None
@@ -82,11 +82,11 @@ def run_all(
     """Run them in order.
 
     Args:
-        entries: Which.
-        folder: Where results are, and go.
-        console: For the bar, and a line for each.
-        again: Also those that are up to date.
-        quick: As trials: with each entry's quick options.
+        entries: The entries.
+        folder: The folder of the results.
+        console: The console for the bar, and for a line for each entry.
+        again: Whether to run also entries with a current result.
+        quick: Whether to run trials, with each entry's quick options.
     """
     done: list[Done] = []
     columns = (
@@ -128,22 +128,22 @@ def _one(entry: Entry, folder: Path, show: Callable[[str], object], *, again: bo
 
 
 def line_of(done: Done) -> str:
-    """An entry's end in a line, and why it failed in some more."""
+    """Return an entry's end in a line, and the cause of a failure in some more lines."""
     took = f" ({done.seconds:,.0f} s)" if done.seconds else ""
     why = f": {done.why}" if done.why else ""
     return f"{done.entry.name}: {done.outcome.value}{took}{why}"
 
 
 def log_of(entry: Entry) -> Path:
-    """Where an entry's output goes."""
+    """Return the path of an entry's log."""
     return LOGS / f"{entry.name}.log"
 
 
 def run(entry: Entry, show: Callable[[str], object], *, quick: bool) -> Document:
-    """Run one from start to end, and make its result.
+    """Run an entry from start to end, and make its result.
 
     Raises:
-        EntryError: It printed no figures, or does not end.
+        EntryError: if it printed no figures, or does not end.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
     file = LOGS / f"{entry.name}.out"
@@ -185,7 +185,7 @@ def run(entry: Entry, show: Callable[[str], object], *, quick: bool) -> Document
 
 
 def _output(words: list[str], entry: Entry, show: Callable[[str], object]) -> tuple[int, str]:
-    """The exit code and standard output of a program; everything else that it prints is in its log."""
+    """Return the exit code and standard output of a program; its other output is in its log."""
     until = time.monotonic() + 60 * max(_LEAST_MINUTES, _PATIENCE * entry.minutes)
     out = LOGS / f"{entry.name}.stdout"
     with out.open("wb") as stdout, log_of(entry).open("wb") as log:
@@ -211,7 +211,7 @@ def _output(words: list[str], entry: Entry, show: Callable[[str], object]) -> tu
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask a program and all that it started to end, and kill what does not."""
+    """Ask a program and its child processes to end, and kill those that do not."""
     for number in (signal.SIGINT, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -228,7 +228,7 @@ def _last_line(log: Path) -> str:
 
 
 def _figures(entry: Entry, printed: str, file: Path) -> Any:
-    """What a program measured, from its file or from what it printed."""
+    """Return a program's figures, from its file or from its output."""
     if "{json}" in entry.command:
         return json.loads(file.read_text(encoding="utf-8"))
     if "{junit}" in entry.command:
@@ -237,10 +237,10 @@ def _figures(entry: Entry, printed: str, file: Path) -> Any:
 
 
 def last_json(printed: str) -> Any:
-    """The JSON document with which a program's output ends; a child may have printed in front of it.
+    """Return the JSON document at the end of a program's output; a child may have printed before it.
 
     Raises:
-        ValueError: The output does not end with one.
+        ValueError: if the output does not end with one.
     """
     lines = printed.splitlines(keepends=True)
     for number, line in enumerate(lines):
@@ -251,10 +251,10 @@ def last_json(printed: str) -> Any:
 
 
 def _of_junit(file: Path) -> dict[str, Any]:
-    """How many tests passed, and what they recorded.
+    """Return how many tests passed, and the properties that they recorded.
 
     Raises:
-        ValueError: One did not pass, or none ran.
+        ValueError: if one did not pass, or none ran.
     """
     root = ElementTree.parse(file).getroot()
     counts = {name: sum(int(suite.get(name, 0)) for suite in root.iter("testsuite"))

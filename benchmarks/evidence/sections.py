@@ -1,4 +1,4 @@
-"""The JSON of `python -m benchmarks`, as the objects that it was made of. Used by `medians`, `tables`, `plots`."""
+"""The JSON of `python -m benchmarks` as the objects that it came from. Used by `medians`, `tables`, `plots`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where and of what a result is: commit, machine, load, versions. Called by `running` and `pages`."""
+"""The setting of a result: commit, machine, load, versions. Called by `running` and `pages`."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def _git(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def commit() -> str:
-    """The commit that is checked out.
+    """Return the commit that is checked out.
 
     Raises:
-        RuntimeError: This is not a checkout of git: a result without a commit is none.
+        RuntimeError: if this is not a checkout of git: a result needs a commit.
     """
     answer = _git("rev-parse", "HEAD")
     if answer.returncode:
@@ -57,21 +57,21 @@ def commit() -> str:
 
 
 def changed() -> list[str]:
-    """Files that differ from the commit or are unknown to it; results, plots and pages excepted."""
+    """Return the files that differ from the commit or are not in it, without results, plots and pages."""
     excepted = [f":(exclude){path}" for path in (RESULTS, PLOTS, "*.md")]
     answer = _git("status", "--porcelain", "--", ".", *excepted)
     return [line[3:] for line in answer.stdout.splitlines()]
 
 
 def is_unchanged_since(commit: str, command: Sequence[str]) -> bool:
-    """Whether the product and a command's program are those of a commit, in the working tree, too."""
+    """Return whether the product and a command's program are those of a commit, in the working tree, too."""
     paths = [*_PRODUCT, program_of(command)]
     excepted = [f":(exclude){path}" for path in (RESULTS, MACHINERY)]
     return _git("diff", "--quiet", commit, "--", *paths, *excepted).returncode == 0
 
 
 def program_of(command: Sequence[str]) -> str:
-    """The folder or file of the program that a command runs.
+    """Return the folder or file of the program that a command runs.
 
     Examples:
         >>> program_of(("-m", "tests.chaos", "--json"))
@@ -89,7 +89,7 @@ def program_of(command: Sequence[str]) -> str:
 
 
 def commits_since(commit: str) -> int | None:
-    """How many later commits changed `aioproduce/`; None where the commit is not in the history."""
+    """Return how many later commits changed `aioproduce/`; None if the commit is not in the history."""
     if _git("merge-base", "--is-ancestor", commit, "HEAD").returncode:
         return None
     answer = _git("rev-list", "--count", f"{commit}..HEAD", "--", "aioproduce")
@@ -97,12 +97,12 @@ def commits_since(commit: str) -> int | None:
 
 
 def load() -> list[float]:
-    """The load of the last one, five and fifteen minutes."""
+    """Return the load of the last one, five and fifteen minutes."""
     return [round(value, 2) for value in os.getloadavg()]
 
 
 def machine() -> dict[str, Any]:
-    """Processors, kernel, memory."""
+    """Return processors, kernel, memory."""
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return {
         "processor": processor(),
@@ -113,7 +113,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of the interpreter, our extensions' compiler, peers, Kafka and Java; '' where absent."""
+    """Return the versions of interpreter, extensions' compiler, peers, Kafka and Java; '' if absent."""
     module = build_info().modules[0]
     found = {
         "CPython": platform.python_version(),
@@ -138,7 +138,7 @@ def versions() -> dict[str, str]:
 
 
 def python_suffix() -> str:
-    """What a result's name ends with on this interpreter.
+    """Return the suffix of a result's name on this interpreter.
 
     Examples:
         `""` on CPython 3.11, `"@3.13"` on CPython 3.13.

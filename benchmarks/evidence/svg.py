@@ -1,8 +1,8 @@
-"""Plots as SVG, made of nothing but their figures: the same figures give the same bytes, which a test compares.
+"""Plots as SVG, made from their figures alone: the same figures give the same bytes, which a test compares.
 
 Called by `plots`. Text and lines take the reader's colours, light or dark; the background is the page's.
 
-1. Bars begin at zero and are linear; what spans powers of ten is drawn as points and lines, on logarithmic scales.
+1. Bars begin at zero and are linear. Values over several powers of ten are points and lines on logarithmic scales.
 2. Each value that a bar or a range has is written next to it.
 """
 
@@ -162,7 +162,7 @@ def _logarithmic(least: float, most: float, begin: float, end: float) -> Scale:
 
 
 def _round_numbers(least: float, most: float) -> list[float]:
-    """The powers of ten within a range; with their doubles and fivefolds where there is one or none."""
+    """Return the powers of ten within a range; with their doubles and fivefolds if there is at most one."""
     powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
     for factors in ((1.0,), (1.0, 2.0, 5.0)):
         every = [10.0**power * factor for power in powers for factor in factors]

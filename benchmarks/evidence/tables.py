@@ -1,6 +1,6 @@
-"""What pages show of each kind of result, in Markdown; without the line that says where it comes from.
+"""The tables of each kind of result, in Markdown, without the line with their origin.
 
-Called by `blocks`. A miss stands where a success would: each table that has a wanted value says "missed" beside it.
+Called by `blocks`. A miss is as visible as a success: each table with a target says "missed" next to it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _verdict(is_met: bool) -> str:
 
 
 def section(entry: str, name: str = "") -> Render:
-    """A section's table, as the program prints it."""
+    """Return the renderer of a section's table, as the program prints it."""
 
     def render(documents: Documents) -> str:
         figures = documents[entry]["figures"]
@@ -42,7 +42,7 @@ def section(entry: str, name: str = "") -> Render:
 
 
 def throughput(documents: Documents) -> str:
-    """Null broker and real Kafka beside each other."""
+    """Return the rates on the null broker and on real Kafka next to each other."""
     figures = ("records_per_second", "cpu_seconds_per_million")
     sides = [
         {result.case.name: result.figures for result in results_of(documents[name]["figures"], name)}
@@ -63,7 +63,7 @@ def throughput(documents: Documents) -> str:
 
 
 def targets(documents: Documents) -> str:
-    """Every target of every section that was measured."""
+    """Return every target of every measured section."""
     judged = [row for document in documents.values() for row in judgements_of(document["figures"])]
     rows = [judge.row_of(*each) for each in judged]
     asked = [each for _, each in judged if each.least is not None]
@@ -73,7 +73,7 @@ def targets(documents: Documents) -> str:
 
 
 def scaling(documents: Documents) -> str:
-    """Each curve's points, and whether it is flat."""
+    """Return each curve's points, and whether it is flat."""
     curves = report.curves_of(results_of(documents["scaling"]["figures"], "scaling"))
     rows = []
     for curve, points in curves.items():
@@ -83,7 +83,7 @@ def scaling(documents: Documents) -> str:
 
 
 def others(entry: str) -> Render:
-    """What a section without cases measured: a row for each figure."""
+    """Return the renderer of a section without cases: a row for each figure."""
 
     def render(documents: Documents) -> str:
         found = documents[entry]["figures"]["others"][entry]
@@ -101,7 +101,7 @@ def others(entry: str) -> Render:
 
 
 def transactions(documents: Documents) -> str:
-    """By size, and what is wanted of each."""
+    """Return the figures by size, with their targets."""
     cases = documents["transactions"]["medians"]
     sizes = [int(name.split()[1]) for name in cases if name.startswith("ours ")]
     rows = []
@@ -132,7 +132,7 @@ def transactions(documents: Documents) -> str:
 
 
 def recording(documents: Documents) -> str:
-    """What sensors add to each mode."""
+    """Return the cost of sensors in each mode."""
     rows = [
         [mode, count(each["with"]), count(each["without"]), f"{each['added']:+.1%}".replace("%", " %")]
         for mode, each in documents["recording"]["figures"].items()
@@ -162,7 +162,7 @@ def stages(documents: Documents) -> str:
 
 
 def blocking(documents: Documents) -> str:
-    """By threads and client."""
+    """Return the figures by threads and client."""
     rows = [
         [str(row["threads"]), row["client"], count(row["records_per_second"]), f"{row['cpu_us']:.2f}",
          "{:.2f} ({:.2f} to {:.2f})".format(*row["ratio"])]
@@ -183,7 +183,7 @@ def named(entry: str, heading: str, layout: str = "{:,.2f}") -> Render:
 
 
 def service(documents: Documents) -> str:
-    """What each step adds, each way."""
+    """Return the cost of each step, each way."""
     added = documents["service-overhead"]["figures"]["added"]
     steps = next(iter(added.values()))
     rows = [[step, *(f"{added[way][step]['paired_p50']:.1f}" for way in added)] for step in steps]
@@ -191,7 +191,7 @@ def service(documents: Documents) -> str:
 
 
 def pairs(entry: str) -> Render:
-    """What is added to each load, by time and by processor time."""
+    """Return the renderer of the cost for each load, by time and by processor time."""
 
     def render(documents: Documents) -> str:
         rows = []
@@ -226,7 +226,7 @@ def _in_one_line(heading: str) -> str:
 
 
 def failing_logins(documents: Documents) -> str:
-    """What is left and burnt by each kind."""
+    """Return the leaks and the CPU time of each kind."""
     rows = [
         [
             kind,
@@ -239,7 +239,7 @@ def failing_logins(documents: Documents) -> str:
 
 
 def reauthentication(documents: Documents) -> str:
-    """Each run, beside one whose sessions do not end."""
+    """Return each run next to one whose sessions do not end."""
     rows = []
     for row in documents["reauthentication"]["figures"]:
         ends, without = row["sessions_that_end"], row["sessions_without_end"]
@@ -257,7 +257,7 @@ def reauthentication(documents: Documents) -> str:
 
 
 def spark_sink(documents: Documents) -> str:
-    """Each contender's medians, and what is asked."""
+    """Return each contender's medians, and the targets."""
     from benchmarks import spark_sink as bench
 
     runs = [bench.Run(**run) for run in documents["spark-sink"]["figures"]]
@@ -299,7 +299,7 @@ def spark_audit(documents: Documents) -> str:
 
 
 def spark_sizing(documents: Documents) -> str:
-    """What a job costs, and what a rate asks for."""
+    """Return the cost of each job, and the sizes for a rate."""
     from benchmarks import spark_sizing as bench
 
     figures = documents["spark-sizing"]["figures"]
@@ -310,7 +310,7 @@ def spark_sizing(documents: Documents) -> str:
 
 
 def counts(*entries: str) -> Render:
-    """Some results beside each other: a row for each number that one of them has."""
+    """Return some results next to each other: a row for each number that one of them has."""
 
     def render(documents: Documents) -> str:
         columns = [documents[entry]["medians"] for entry in entries]
@@ -330,7 +330,7 @@ def _number(value: float | None) -> str:
 
 
 def mutants(documents: Documents) -> str:
-    """Each bug, and what noticed it."""
+    """Return each bug, and what noticed it."""
     rows = [
         [
             row["mutant"],
@@ -368,7 +368,7 @@ def soak(documents: Documents) -> str:
 
 
 def lake(documents: Documents) -> str:
-    """What the audit says of each source."""
+    """Return the audit's findings for each source."""
     figures = documents["lake"]["figures"]
     names = ("expected", "in_kafka", "found", "duplicates", "lost")
     rows = [[source["name"], *(count(source[name]) for name in names)] for source in figures["sources"]]
@@ -378,7 +378,7 @@ def lake(documents: Documents) -> str:
 
 
 def fuzz(documents: Documents) -> str:
-    """What each target was tried with."""
+    """Return the attempts at each target."""
     rows = [
         [
             row["name"],

@@ -1,14 +1,14 @@
-"""A Kafka cluster that counts records and keeps none, in a process of its own; its C source lies beside this file.
+"""A Kafka cluster that counts records and keeps none, in a separate process; its C source is in this folder.
 
-For the benchmarks (and their tests): a broker that is never what limits the client that is measured.
+For the benchmarks and their tests: a broker that is never the limit of the measured client.
 
     with null_broker(topics={"bench": 6}, brokers=3) as broker:
         produce(broker.bootstrap_servers)
         assert broker.records() == 1_000_000
 
-1. The program is compiled on first use into the cache folder, under a name that changes with its source, and put
-   there whole: two processes may compile at the same time.
-2. The process ends with the block, and with its parent whatever becomes of that.
+1. The program is compiled on first use into the cache folder, under a name that changes with its source. It is
+   renamed into place, so two processes may compile at the same time.
+2. The process ends with the block, and with its parent, however that ends.
 3. One caller at a time: a command's answer is the next line.
 """
 
@@ -30,10 +30,10 @@ from typing import Any, Final
 SOURCES: Final = Path(__file__).parent
 FLAGS: Final = ("-std=gnu11", "-O2", "-Wall", "-Wextra")
 TLS_FLAGS: Final = ("-DWITH_TLS", "-lssl", "-lcrypto")
-"""OpenSSL's headers are wanted (Debian, Ubuntu: libssl-dev; Fedora: openssl-devel)."""
+"""They require OpenSSL's headers (Debian, Ubuntu: libssl-dev; Fedora: openssl-devel)."""
 COMPILERS: Final = ("cc", "gcc", "clang")
 LONGEST_ARGUMENT: Final = 100_000
-"""Linux takes 128 KiB in one argument, and megabytes in all."""
+"""Linux allows 128 KiB in one argument, and megabytes in total."""
 ENOUGH_TO_END: Final = 5.0
 """Seconds; the end of its standard input ends the program at once."""
 
@@ -56,8 +56,8 @@ class CompilationError(NullBrokerError):
     """The C compiler refused the source.
 
     Attributes:
-        command: What was run.
-        output: What the compiler said.
+        command: The compiler's command.
+        output: The compiler's output.
     """
 
     def __init__(self, command: Sequence[str], output: str) -> None:
@@ -71,10 +71,10 @@ class CompilationError(NullBrokerError):
 
 
 def find_compiler() -> list[str]:
-    """The C compiler as the first words of a command: ``CC`` if it is set, else the first of ``COMPILERS``.
+    """Return the C compiler as the first words of a command: ``CC`` if it is set, else the first of ``COMPILERS``.
 
     Raises:
-        CompilerNotFoundError: There is none.
+        CompilerNotFoundError: if there is none.
     """
     words = shlex.split(os.environ.get("CC", ""))
     if words and shutil.which(words[0]):
@@ -86,17 +86,17 @@ def find_compiler() -> list[str]:
 
 
 def cache_folder() -> Path:
-    """Where compiled programs are kept: never in the source tree, which may be read-only."""
+    """Return the folder of compiled programs: never in the source tree, which may be read-only."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "aioproduce" / "null_broker"
 
 
 def build(*flags: str) -> Path:
-    """The compiled program, compiled now if this source with these additional flags never was.
+    """Return the compiled program; compile it if this source never was with these additional flags.
 
     Raises:
-        CompilerNotFoundError: It must be compiled and there is no compiler.
-        CompilationError: The compiler failed.
+        CompilerNotFoundError: if it must be compiled and there is no compiler.
+        CompilationError: if the compiler fails.
     """
     digest = hashlib.sha256(repr((FLAGS, flags, platform.machine())).encode())
     for source in sorted(SOURCES.glob("*.[ch]")):
@@ -109,7 +109,7 @@ def build(*flags: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         result = Path(scratch) / program.name
-        # Libraries among the flags stand behind what needs them.
+        # Libraries among the flags must come after the source that needs them.
         command = [*compiler, *FLAGS, "-o", str(result), str(SOURCES / "null_broker.c"), *flags]
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
@@ -134,7 +134,7 @@ class NullBroker:
         self.bootstrap_servers: str = self._answer()["bootstrap_servers"]
 
     def stats(self) -> dict[str, Any]:
-        """All counts since the start or `reset()`.
+        """Return all counts since the start or `reset()`.
 
         Returns:
             ``records``, ``batches``, ``requests`` (Produce only), ``bytes`` (of record batches), ``crc_errors``,
@@ -145,15 +145,15 @@ class NullBroker:
         return self._tell("stats")
 
     def records(self) -> int:
-        """The records that were accepted since the start or `reset()`."""
+        """Return the number of records accepted since the start or `reset()`."""
         return int(self.stats()["records"])
 
     def cpu_seconds(self) -> float:
-        """Processor time that the brokers have used, in user and system mode."""
+        """Return the processor time that the brokers have used, in user and system mode."""
         return float(self.stats()["cpu_seconds"])
 
     def reset(self) -> None:
-        """Count from zero again. Offsets, topics and producers' sequences go on where they are."""
+        """Count from zero again. Offsets, topics and producers' sequences do not change."""
         self._tell("reset")
 
     def set_delay(self, delay: float) -> None:
@@ -200,9 +200,9 @@ def null_broker(
     """Run brokers until the block ends.
 
     Args:
-        topics: Topics that are there from the start, with their number of partitions.
-        brokers: How many; partition ``p`` is led by broker ``p % brokers``.
-        partitions: Of a topic that is not in `topics`: any that is asked for comes into being.
+        topics: Topics that exist from the start, with their number of partitions.
+        brokers: The number of brokers; broker ``p % brokers`` leads partition ``p``.
+        partitions: The number of partitions of any other topic, which is created when a client asks for it.
         delay: Seconds from a Produce request's arrival to its answer.
         verify: Check the CRC-32C of every batch, and the sequences of idempotent producers.
         certificate: PEM with key, certificate and chain: TLS 1.3 on every port.
@@ -210,9 +210,9 @@ def null_broker(
         arguments: More arguments for the program.
 
     Raises:
-        CompilerNotFoundError: There is no C compiler.
-        CompilationError: The compiler failed, or OpenSSL's headers are not there and `certificate` wants them.
-        NullBrokerError: The program did not start.
+        CompilerNotFoundError: if there is no C compiler.
+        CompilationError: if the compiler fails, or `certificate` needs OpenSSL's headers and they are missing.
+        NullBrokerError: if the program does not start.
     """
     flags = (*build_flags, *(TLS_FLAGS if certificate else ()))
     command = [str(build(*flags)), "--brokers", str(brokers), "--partitions", str(partitions)]
@@ -232,7 +232,7 @@ def null_broker(
 
 
 def _chunks(words: list[str]) -> Iterator[str]:
-    """The words joined by commas, in as many arguments as they need."""
+    """Return the words joined by commas, in as many arguments as they need."""
     chunk: list[str] = []
     length = 0
     for word in words:

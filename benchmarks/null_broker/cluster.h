@@ -58,7 +58,7 @@ static struct {
     uint32_t partition_count;
     uint8_t id_prefix[12];
     int64_t next_producer_id;
-    ProducerState *states; /* open addressing, likewise */
+    ProducerState *states; /* open addressing, as by_name */
     uint32_t state_count, states_size;
     Totals totals;
 } cluster;

@@ -1,6 +1,6 @@
 """`python -m benchmarks.partitioners [--full]`: three experiments, a table and a panel each.
 
-They run side by side, in processes, each on a clock of its own.
+They run in parallel, in processes, each with its own virtual clock.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ WIDTH = 100
 
 
 def table_of(name: str, rows: list[Row], records: int) -> Table:
-    """An experiment as a table, at most `WIDTH` columns wide."""
+    """Return an experiment's table, at most `WIDTH` columns wide."""
     table = Table(title=TITLES[name].format(records), title_justify="left")
     columns = [column for column in rows[0] if column not in LEFT_OUT[name]]
     for column in columns:
@@ -77,9 +77,9 @@ def shown(column: str, value: Any) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.partitioners", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--full", action="store_true", help="as many records as were published: minutes")
-    parser.add_argument("--records", type=int, help="so many instead, in each run")
-    parser.add_argument("--only", choices=RUNS, action="append", help="this one alone")
+    parser.add_argument("--full", action="store_true", help="as many records as in the publications: minutes")
+    parser.add_argument("--records", type=int, help="this number of records instead, in each run")
+    parser.add_argument("--only", choices=RUNS, action="append", help="run only this experiment")
     parser.add_argument("--json", action="store_true", help="for a program")
     parser.add_argument("--plot", type=Path, help="also draw them, .svg or .png; needs the extra 'bench'")
     arguments = parser.parse_args()
@@ -87,7 +87,7 @@ def main() -> int:
         parser.error(f"--records: at least {balance.AT_ONCE:,}")
     began = time.monotonic()
     results: dict[str, list[Row]] = {}
-    # Started anew: a simulation puts a clock and sockets of its own in the place of the process's.
+    # In new processes: a simulation replaces the clock and the sockets of its process.
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         wanted = [name for name in RUNS if name in (arguments.only or RUNS)]
         records = {name: arguments.records or RECORDS[name][arguments.full] for name in wanted}

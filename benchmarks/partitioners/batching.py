@@ -1,7 +1,7 @@
-"""KIP-480: each record to the next partition, or all to one until its batch goes.
+"""KIP-480: each record to the next partition, or all records to one until its batch is sent.
 
-Published: three producers of 1,000 records/s to 16 partitions; sticking halves latency and more, with linger.ms=0
-and, much more so, with a longer one.
+Published: three producers of 1,000 records/s to 16 partitions. Staying with a partition more than halves latency
+with linger.ms=0, and reduces it much more with a longer one.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from benchmarks.partitioners.run import Load, Measured, measure
 
 PARTITIONS = 16
 RECORDS = 3_000
-"""Of each producer."""
+"""The records of each producer."""
 LINGERS = (0, 10, 100)
 PARTITIONERS = ("round_robin", "sticky", "uniform_sticky")
 BROKERS = {"at ease": 0.0004, "at their limit": 0.0012}
-"""What a request costs a broker, in seconds: 3,000 requests/s of one record each keep three of them busy by 40 %
-of the time, or by 120 %, so that records wait and are batched."""
+"""A broker's seconds for a request: 3,000 requests/s of one record each keep three brokers busy for 40 % of the
+time, or for 120 %, so that records wait and are batched."""
 PER_BYTE = 1e-8
 
 
@@ -33,7 +33,7 @@ def load(records: int, per_request: float) -> Load:
 
 
 def run(seed: int, records: int = RECORDS) -> Iterator[tuple[str, int, str, Measured]]:
-    """Brokers at ease and at their limit, each linger.ms, each partitioner."""
+    """Run with brokers at ease and at their limit, for each linger.ms and each partitioner."""
     for brokers, per_request in BROKERS.items():
         for linger in LINGERS:
             for name in PARTITIONERS:

@@ -1,8 +1,8 @@
-"""The three experiments as rows of figures: what `__main__.py` has processes of their own do.
+"""The three experiments as rows of figures, which `__main__.py` runs in separate processes.
 
-The balance is of as many records as were published with KIP-794. The two others send a fraction of what was
-published unless asked for all: latencies settle in a few virtual seconds, but records pile up at a slow broker for
-as long as they are sent.
+The balance uses as many records as published with KIP-794. The two others send a fraction of the published number
+by default: latencies settle in a few virtual seconds, but records pile up at a slow broker for as long as they are
+sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 def figures(measured: Measured) -> Row:
-    """What is told of a run, in milliseconds and records."""
+    """Return the figures of a run, in milliseconds and records."""
     return {
         "mean_ms": round(measured.mean * 1e3, 2),
         "p50_ms": round(measured.percentile(0.5) * 1e3, 2),
@@ -66,4 +66,4 @@ RECORDS = {
     "slow_broker": (12_288, slow_broker.RECORDS),
     "balance": (balance.RECORDS, balance.RECORDS),
 }
-"""Of each run, and with `--full`."""
+"""The records of each run, and with `--full`."""

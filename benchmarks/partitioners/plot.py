@@ -14,7 +14,7 @@ INK, GREY = "#333333", "#b8bec6"
 
 
 def draw(file: Path, results: Mapping[str, list[Row]]) -> None:
-    """Write the picture; the file's suffix says what kind."""
+    """Write the picture; the file's suffix is its format."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -34,14 +34,14 @@ def draw(file: Path, results: Mapping[str, list[Row]]) -> None:
 
 
 def _legend(axis: Any) -> None:
-    """Beside the title, where no bar is."""
+    """Draw the legend next to the title, where no bar is."""
     axis.set_title(axis.get_title(), loc="left")
     axis.set_title("")
     axis.legend(frameon=False, ncols=3, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0)
 
 
 def _plain_log(axis: Any) -> None:
-    """A logarithmic axis with its numbers written out."""
+    """Make the axis logarithmic, with its numbers written out."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axis.set_yscale("log")

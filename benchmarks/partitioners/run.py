@@ -1,4 +1,4 @@
-"""One run of some producers in the simulation, and what was measured in it.
+"""One run of some producers in the simulation, and its figures.
 
 Called by the experiments. Virtual time: nothing here depends on how fast this machine is.
 """
@@ -21,16 +21,16 @@ TOPIC = "events"
 
 @dataclass(frozen=True)
 class Load:
-    """What producers do.
+    """The load of a run.
 
     Attributes:
-        partitions: Of the topic, led by the brokers in turn.
-        records: Sent by each producer.
-        rate: Records a second of each producer.
+        partitions: The partitions of the topic; the brokers lead them in turn.
+        records: The records that each producer sends.
+        rate: Records per second of each producer.
         size: Bytes of a record's value.
-        producers: How many.
-        brokers: How many.
-        service_time: (broker, bytes) -> seconds that a broker works on what came.
+        producers: The number of producers.
+        brokers: The number of brokers.
+        service_time: (broker, bytes) -> seconds that a broker works on a request.
     """
 
     partitions: int
@@ -44,14 +44,14 @@ class Load:
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of it.
+    """The result of a run.
 
     Attributes:
         latencies: Seconds from `send()` to the acknowledgement, ascending.
         by_partition: Acknowledged records of each partition.
-        by_broker: And of each broker.
+        by_broker: Acknowledged records of each broker.
         requests: Produce requests to all brokers.
-        seconds: Virtual, to the last acknowledgement.
+        seconds: Virtual seconds until the last acknowledgement.
     """
 
     latencies: tuple[float, ...]
@@ -61,7 +61,7 @@ class Measured:
     seconds: float
 
     def percentile(self, share: float) -> float:
-        """What so large a share of all latencies does not exceed, in seconds."""
+        """Return the latency that this share of all latencies does not exceed, in seconds."""
         return self.latencies[max(math.ceil(share * len(self.latencies)), 1) - 1]
 
     @property
@@ -71,12 +71,12 @@ class Measured:
 
     @property
     def records_per_request(self) -> float:
-        """How well records are batched."""
+        """The average number of records in a request."""
         return len(self.latencies) / self.requests
 
 
 def measure(load: Load, settings: Mapping[str, Any], seed: int) -> Measured:
-    """Send, and wait for all of it."""
+    """Send the load, and wait for all acknowledgements."""
     simulation = Simulation(
         seed,
         brokers=load.brokers,
@@ -109,7 +109,7 @@ def measure(load: Load, settings: Mapping[str, Any], seed: int) -> Measured:
             due = first_at + number / load.rate
             if due > loop.time():
                 await asyncio.sleep(due - loop.time())
-            # From when it was due: one that waited for room behind others is not to look fast.
+            # From when the record was due: one that waited for room behind others must not look fast.
             await producer.send(TOPIC, value, on_delivery=done(due))
 
     async def main() -> None:

@@ -1,8 +1,8 @@
 """KIP-794: three brokers with a partition each, one of which takes 20 ms longer for each request.
 
-Published (122,880 records of 512 bytes at 2,048/s): the old default piles records up at the slow broker, does not
-keep the rate and takes seconds; even shares take 50 ms on average, adaptive ones 40, with a short availability
-time-out 36.
+Published (122,880 records of 512 bytes at 2,048/s): with the old default, records pile up at the slow broker, the
+rate is not reached, and latency is seconds. Even shares take 50 ms on average, adaptive ones 40, and 36 with a
+short availability time-out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def load(records: int) -> Load:
 
 
 def run(seed: int, records: int = RECORDS) -> Iterator[tuple[str, Measured]]:
-    """Each way to choose."""
+    """Run with each way to choose a partition."""
     for name, settings in KINDS.items():
         # linger.ms was 0 by default then.
         yield name, measure(load(records), {"linger_ms": 0, **settings}, seed)

@@ -142,7 +142,7 @@ async def test_bad_lines_are_skipped_and_counted(cluster: FakeCluster) -> None:
     assert summary["causes"] == [{"what": "rejected", "error": "BadLineError", "cause": cause, "count": 10}]
     assert outcome.err == (
         f"error: <stdin>, lines 1, 4, 7, 10, 13: {cause}\n"
-        f"error: altogether 10 lines were rejected: BadLineError: {cause}\n"
+        f"error: in total 10 lines were rejected: BadLineError: {cause}\n"
     )
 
 
@@ -200,7 +200,7 @@ async def test_a_cluster_that_goes_away_is_the_cause(cluster: FakeCluster, on_er
     refused = sum(count for cause, count in counts.items() if "Connection refused" in cause)
     assert refused > 5
     assert not any("leader" in cause for cause in counts)
-    assert "altogether" in outcome.err
+    assert "in total" in outcome.err
     assert "no known leader" not in outcome.err
     # There never was a connection to lose.
     assert "lost the connection: cannot connect" not in outcome.err

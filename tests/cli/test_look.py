@@ -187,7 +187,7 @@ async def test_a_dashboard_that_takes_no_more_viewers() -> None:
     ):
         outcome = await run_cli("top", "--once", server.url)
     assert (outcome.code, outcome.out) == (2, "")
-    assert "answers 503 Service Unavailable: it takes no more viewers now (max_streams)" in outcome.err
+    assert "answers 503 Service Unavailable: it accepts no more viewers now (max_streams)" in outcome.err
 
 
 async def test_a_stream_that_ends_in_order_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:

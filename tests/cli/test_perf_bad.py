@@ -50,7 +50,7 @@ SIZE = ("--record-size", "10")
             (["--payload-file", "full", "--payload-delimiter", "("], "no regular expression", "missing )"),
             (
                 ["--payload-file", "full", "--payload-delimiter", "x*"],
-                "matches nothing at all",
+                "matches the empty string",
                 "give one or more",
             ),
             (["--payload-file", "huge"], "the largest payload of --payload-file", "raise max.request.size"),

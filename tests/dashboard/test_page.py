@@ -321,7 +321,7 @@ async def test_one_viewer_too_many(visit: Visiting) -> None:
         await first.shown()
         second = await visit(server.url)
         banner = second.page.locator("#banner")
-        await banner.filter(has_text="takes no more viewers").wait_for(state="visible", timeout=60_000)
+        await banner.filter(has_text="accepts no more viewers").wait_for(state="visible", timeout=60_000)
         await first.page.close()
         await banner.wait_for(state="hidden", timeout=60_000)
         await second.shown()

@@ -1,4 +1,4 @@
-// One chart: a uPlot, its legend with the figures under the cursor (or the latest), and its text for who cannot see it.
+// One chart: a uPlot, its legend with the figures under the cursor (or the latest), and its text for screen readers.
 
 const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
 const HEIGHT = 180;
@@ -45,7 +45,7 @@ export class Chart {
     if (this.plot && width > 0 && width !== this.plot.width) this.plot.setSize({ width, height: HEIGHT });
   }
 
-  // times: seconds since the epoch with null rows for gaps already among `rows`
+  // times: seconds since the epoch. rows: one for each time, null for a gap.
   show(times, rows) {
     const series = this.definition.series(rows.filter((row) => row !== null));
     this.columns = [times, ...series.map((one) => rows.map((row) => (row === null ? null : one.value(row) ?? null)))];
@@ -127,7 +127,7 @@ export class Chart {
           dash: DASHES[one.dash ?? 0],
           fill: one.fill ? `${colour(one.colour)}22` : undefined,
           spanGaps: false,
-          // A line needs two neighbours: what happens now and then would not be seen.
+          // A line needs two neighbouring values: rare ones would be invisible.
           points: one.dots ? { show: true, size: 4, width: 1, fill: colour(one.colour) } : { show: false },
         })),
       ],

@@ -1,4 +1,4 @@
-// The page: takes samples from the stream of events, keeps what the charts show, says when the stream is lost.
+// The page: reads samples from the event stream, keeps those that the charts show, reports a lost stream.
 
 import { Chart } from "./charts.js";
 import { STAGES, drawTimeline } from "./timeline.js";
@@ -14,7 +14,7 @@ const state = { run: null, number: 0, interval: 1, samples: [], chosen: 0, heard
 
 // -- what is drawn --
 
-// The busiest of the latest sample keep their colour by the order of their names over all that is kept.
+// The busiest of the last 60 samples, ordered by name so that colours stay stable.
 function named(group, key, format) {
   return (producers) => {
     const busy = new Map();
@@ -44,9 +44,9 @@ const times = (key) => fixed(
 const DEFINITIONS = [
   { title: "Records sent", note: "per second", format: perSecond, series: fixed({ name: "records", colour: 1, fill: true, value: (p) => p.records_per_s }) },
   { title: "Bytes sent", note: "per second, to all brokers", format: bytesPerSecond, series: fixed({ name: "bytes", colour: 3, fill: true, value: (p) => p.bytes_per_s }) },
-  { title: "Request latency", note: "average of the second, rest of the window", isLog: true, format: milliseconds, series: times("latency") },
+  { title: "Request latency", note: "average of the last second; percentiles of the window", isLog: true, format: milliseconds, series: times("latency") },
   {
-    title: "Buffer", note: "bytes of buffer.memory, left; tasks that wait for room, right", format: bytes, right: { format: (value) => (Number.isInteger(value) ? count(value) : "") },
+    title: "Buffer", note: "left: bytes of buffer.memory; right: tasks that wait for room", format: bytes, right: { format: (value) => (Number.isInteger(value) ? count(value) : "") },
     series: fixed(
       { name: "in use", colour: 1, fill: true, value: (p) => p.buffer.used },
       { name: "buffer.memory", colour: 0, dash: 1, value: (p) => p.buffer.total },
@@ -61,11 +61,11 @@ const DEFINITIONS = [
   { title: "Requests", note: "per second, by broker", format: perSecond, series: named("brokers", "requests_per_s") },
   { title: "Latency by broker", note: "average of the window", isLog: true, format: milliseconds, series: named("brokers", "latency_avg") },
   { title: "Records by topic", note: "per second", format: perSecond, series: named("topics", "records_per_s") },
-  { title: "Event-loop lag", note: "by which the loop was late", isLog: true, format: milliseconds, series: times("loop_lag") },
-  { title: "Stages", note: "average of the second", isLog: true, format: milliseconds, series: fixed(
+  { title: "Event-loop lag", note: "how late the event loop runs callbacks", isLog: true, format: milliseconds, series: times("loop_lag") },
+  { title: "Stages", note: "average of the last second", isLog: true, format: milliseconds, series: fixed(
     ...STAGES.map(([key, name], index) => ({ name, colour: [8, 1, 5, 3, 7, 6][index], dash: index === 5 ? 1 : 0, dots: key === "send-wait" || key === "retry", value: (p) => p.stages[key].avg })),
   ) },
-  { title: "Throttling", note: "asked for by brokers", format: milliseconds, series: fixed(
+  { title: "Throttling", note: "requested by brokers", format: milliseconds, series: fixed(
     { name: "average", colour: 1, fill: true, value: (p) => p.throttle.avg },
     { name: "longest", colour: 2, value: (p) => p.throttle.max },
   ) },
@@ -84,7 +84,7 @@ const TILES = [
   ["records retried", (p) => count(p.totals.retries), (p) => p.retries_per_s > 0],
   ["records failed", (p) => count(p.totals.errors), (p) => p.totals.errors > 0],
 ];
-// Of `producer.transactions`: only a producer with a transactional.id has it, and an older service has none.
+// Tiles of `producer.transactions`, which only a producer with a transactional.id has. An older service lacks it.
 const FAILED = ["abortable error", "fatal error"];
 const TRANSACTION_TILES = [
   ["state", (t) => t.state, (t) => FAILED.includes(t.state)],
@@ -114,7 +114,7 @@ function fillTiles(made, definitions, values) {
   });
 }
 
-// Not an alert: their seconds grow with each sample, and all of it would be read aloud again.
+// Not an alert: the seconds grow with each sample, and a screen reader would read all of it again.
 function drawWarnings(warnings) {
   at("warnings").hidden = warnings.length === 0;
   at("warnings").replaceChildren(...warnings.map((text) => {
@@ -134,7 +134,7 @@ function drawTransactions(transactions) {
   if (!isFailed) return;
   const remedy = transactions.state === "fatal error" ? "This producer can do nothing more." : "The open transaction can only be aborted.";
   const told = `${transactions.id}: ${remedy} ${transactions.error ?? ""}`;
-  // An alert is read aloud when its text changes.
+  // A screen reader reads an alert whenever its text is set.
   if (at("problem").textContent !== told) at("problem").textContent = told;
 }
 
@@ -167,7 +167,7 @@ function fillTable(table, columns, rows) {
   table.replaceChildren(line(columns.map(([name]) => [name]), "th"), ...body);
 }
 
-// Where nobody looked for a while, or the service stood still, the lines have a gap.
+// The lines have a gap where samples are missing: nobody watched, or the service stood still.
 function columns() {
   const instants = [];
   const rows = [];
@@ -220,7 +220,7 @@ let isDue = false;
 function drawSoon() {
   if (isDue) return;
   isDue = true;
-  // A history comes as many events: one picture of all. Not requestAnimationFrame, which hidden pages do not get.
+  // A history arrives as many events: draw once for all. Hidden pages do not run requestAnimationFrame.
   setTimeout(() => { isDue = false; draw(); }, 30);
 }
 
@@ -234,8 +234,8 @@ function show(name, text) {
   at("banner").hidden = !isLost;
   if (!isLost) return;
   const seen = state.samples.at(-1);
-  const since = seen ? ` What you see is of ${new Date(seen.content.at_ms).toLocaleTimeString()}.` : "";
-  const why = state.isRefused ? "The service takes no more viewers now (max_streams), or is ending." : "The stream is lost: is the service still running?";
+  const since = seen ? ` The charts are from ${new Date(seen.content.at_ms).toLocaleTimeString()}.` : "";
+  const why = state.isRefused ? "The service accepts no more viewers now (max_streams), or is ending." : "The stream is lost: is the service still running?";
   at("banner").textContent = `${why}${since} Connecting again…`;
 }
 
@@ -268,10 +268,10 @@ function connect() {
     drawSoon();
   });
   source.addEventListener("error", () => {
-    // A stream may end in order and go on within a second: not worth a banner.
+    // A stream may end normally and continue within a second: no banner.
     state.lostTimer ??= setTimeout(() => show("lost", "lost"), GRACE_MS);
     if (source.readyState !== EventSource.CLOSED) return;
-    // Answered, and not with a stream; an EventSource does not tell with what.
+    // The answer was no stream; an EventSource does not report its status.
     fetch("events", { method: "HEAD" }).then((answer) => answer.status === 503, () => false).then((isRefused) => {
       state.isRefused = isRefused;
       setTimeout(() => { if (state.source === source) connect(); }, AGAIN_MS);
@@ -279,7 +279,7 @@ function connect() {
   });
 }
 
-// A network that went away says nothing: no event for long is as good as an error.
+// A broken network causes no error event: treat a long silence as an error.
 setInterval(() => {
   if (Date.now() - state.heardAt < Math.max(6000, 5000 * state.interval)) return;
   show("lost", "lost");

@@ -1,4 +1,4 @@
-// The picture of a record's life: the stages of KIP-91 on a logarithmic axis, against the time-outs that bound them.
+// The delivery timeline: the stages of KIP-91 on a logarithmic axis, with the time-outs that bound them.
 
 import { milliseconds } from "./units.js";
 
@@ -9,7 +9,7 @@ export const STAGES = [
   ["await-send", "waiting to be sent"],
   ["in-flight", "in flight"],
   ["retry", "retrying"],
-  ["delivery", "altogether"],
+  ["delivery", "in total"],
 ];
 const ROW = 26;
 const LEAST = 0.1;

@@ -1,4 +1,4 @@
-// Numbers as people read them: three figures, a prefix, a unit.
+// Numbers for people: three figures, a prefix, a unit.
 
 const PREFIXES = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
 
