@@ -138,7 +138,7 @@ class GroupCommit(Generic[K, V]):
             await self._wait(shared.whole)
         finally:
             if delivery.done() and not delivery.cancelled():
-                delivery.exception()  # who sent it is told of the transaction, which tells of this
+                delivery.exception()  # observed: the transaction's error reports it to the sender
         return delivery.result()
 
     async def _join(self) -> _Shared:
