@@ -1,4 +1,4 @@
-"""What the bulk calls of the Producer return: one handle for many deliveries.
+"""The handle for many deliveries that the bulk calls of the Producer return.
 
 Made by `producer.bulk`, which adds what was accepted: a `RecordSpan` (many records, no object each), or a future
 that there is anyway. Futures of a span's records are made when somebody asks for them.
@@ -33,8 +33,8 @@ class Deliveries(Sequence["DeliveryFuture"]):
 
     Awaiting it gives the metadata of all, or raises the error of the first record that failed, once every
     record is settled. `wait()` does the same without the metadata, which costs nothing per record. `outcomes()`
-    and `failed()` never raise a DeliveryError: they tell each record's metadata or error, or the errors alone. Each
-    record's own future is there by its index, made when it is asked for.
+    and `failed()` never raise a DeliveryError: they return each record's metadata or error, or the errors alone. An
+    index returns that record's own future, made when first asked for.
 
     Example:
         >>> deliveries = await producer.send_many("orders", [b"1", b"2"])
@@ -140,7 +140,7 @@ class Deliveries(Sequence["DeliveryFuture"]):
         """Wait until every record is settled, without the metadata of any.
 
         Raises:
-            DeliveryError: a record failed; this is the error of the first that did. `failed()` has them all.
+            DeliveryError: if a record failed; this is the first record's error. `failed()` returns all errors.
 
         Example:
             >>> deliveries = await producer.send_many("orders", lines)

@@ -28,7 +28,7 @@ class DeliveryReports:
 
     Attributes:
         unobserved_failures: How many such records there were.
-        is_told: Whether one line has said of all that is left that it is lost: no further line follows.
+        is_told: Whether one line has reported all remaining records as lost: no further line follows.
     """
 
     __slots__ = ("_bounded_log", "_on_delivery_error", "is_told", "unobserved_failures")

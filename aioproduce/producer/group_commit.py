@@ -9,7 +9,7 @@ send nothing meanwhile, and need not wait for the rest of the interval.
 Invariants:
 
 1. A record is in one transaction, and its sender is told what became of that one.
-2. No task leads: whoever is cancelled takes nothing with it but its own wait. Its record stays in the transaction.
+2. No task leads: a cancelled task ends only its own wait. Its record stays in the transaction.
 3. While a transaction is being ended nothing is added: who comes waits for the next one.
 """
 
@@ -107,15 +107,15 @@ class GroupCommit(Generic[K, V]):
         """Send one record, and wait until its transaction is committed.
 
         Args:
-            topic: As in `Producer.send()`; so are the others.
-            value: Likewise.
-            key: Likewise.
-            partition: Likewise.
-            timestamp: Likewise.
-            headers: Likewise.
+            topic: As in `Producer.send()`.
+            value: As in `Producer.send()`.
+            key: As in `Producer.send()`.
+            partition: As in `Producer.send()`.
+            timestamp: As in `Producer.send()`.
+            headers: As in `Producer.send()`.
 
         Raises:
-            TransactionFailedError: A record of the transaction failed, of whoever sent it: all of it is aborted.
+            TransactionFailedError: If any task's record in the transaction failed: all of it is aborted.
                 Send again.
             TransactionTimedOutError: The coordinator aborted it. Send again.
             TransactionUnconfirmedError: No answer came in time: whether it is committed is not known yet.
@@ -138,7 +138,7 @@ class GroupCommit(Generic[K, V]):
             await self._wait(shared.whole)
         finally:
             if delivery.done() and not delivery.cancelled():
-                delivery.exception()  # who sent it is told of the transaction, which tells of this
+                delivery.exception()  # observed: the transaction's error reports it to the sender
         return delivery.result()
 
     async def _join(self) -> _Shared:

@@ -76,11 +76,11 @@ class LostRecords:
 
 @final
 class LossReports:
-    """Says of one producer what is lost.
+    """Reports the lost records of one producer.
 
     Args:
         client_id: Its name.
-        reports: What tells of single failures.
+        reports: The reports of single failures.
         is_silent: Whether it has no records of users' and says nothing.
     """
 

@@ -33,9 +33,9 @@ async def wait_for(operation: Operation, life: ProducerLife, *, tells: bool = Tr
         tells: Whether to raise its error.
 
     Raises:
-        TransactionUnconfirmedError: It goes on.
-        SenderDiedError: Nobody ends it any more.
-        ProducerClosedError: Likewise.
+        TransactionUnconfirmedError: If no answer came in time; the operation goes on.
+        SenderDiedError: If the sender died before the operation ended.
+        ProducerClosedError: If the producer was closed before the operation ended.
         TransactionError: It failed, and `tells`.
     """
     if not operation.is_done and life.is_over:

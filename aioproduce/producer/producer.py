@@ -56,8 +56,8 @@ _log = logging.getLogger("aioproduce")
 class Producer(Sending[K, V], TransactionCalls[K, V]):
     """Sends records to Kafka.
 
-    `await send()` means accepted: the record has its place in a bounded buffer. Awaiting what it returns means
-    acknowledged. Every accepted record is acknowledged or fails within `delivery.timeout.ms`.
+    `await send()` returns when the record is accepted into a bounded buffer. Awaiting the future that it returns
+    waits for the acknowledgement. Every accepted record is acknowledged or fails within `delivery.timeout.ms`.
 
     Args:
         bootstrap_servers: `"host:port,..."`, a list of `"host:port"`, a mapping of Kafka's dotted keys, or a
@@ -68,7 +68,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
             `docs/reference/configuration.md` lists them all.
 
     Raises:
-        ConfigError: a key is unknown or refused, a value out of range, or two are at odds.
+        ConfigError: if a key is unknown or refused, a value is out of range, or two settings contradict each other.
 
     Example:
         >>> async def main():
@@ -163,7 +163,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
     def from_properties(
         cls, path: str | os.PathLike[str], **settings: Unpack[ProducerSettings]
     ) -> Producer[Any, Any]:
-        """A producer configured by a Java `.properties` file; keyword settings go before the file's.
+        """Return a producer configured by a Java `.properties` file; keyword settings override the file's.
 
         Raises:
             ConfigError: as the constructor, or the file cannot be read or parsed.
@@ -316,14 +316,14 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
     # -- asking ---
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
-        """The partitions of a topic.
+        """Return the partitions of a topic.
 
         Args:
             topic: The topic.
             timeout: Seconds; `max.block.ms` by default.
 
         Raises:
-            MetadataTimeoutError: the cluster did not tell in time; other errors as in `send()`.
+            MetadataTimeoutError: if the partitions did not become known in time; other errors as in `send()`.
         """
         self._life.check_callable()
         check_topic(topic)
@@ -374,7 +374,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
 
     @property
     def unobserved_failures(self) -> int:
-        """Records that failed and that nobody awaited or was called back for."""
+        """Failed records that nobody awaited and that had no delivery callback."""
         return self._life.unobserved_failures
 
     @property
@@ -392,7 +392,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
 
     @property
     def abandoned_records(self) -> int:
-        """Records that were accepted and then given up: by a close that had no more time, or as the sender died."""
+        """Accepted records that were dropped because a close ran out of time or the sender died."""
         self._life.look_for_end()
         return self._life.abandoned_records
 
@@ -403,7 +403,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
 
     @property
     def oldest_record_age(self) -> float:
-        """Seconds since the oldest record was accepted that has no outcome yet; 0 where there is none.
+        """Seconds since the oldest record without an outcome was accepted; 0 if there is none.
 
         `delivery.timeout.ms` bounds it. Reading it costs a microsecond, however many records there are.
         """
@@ -412,7 +412,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
 
     @property
     def oldest_send_wait(self) -> float:
-        """Seconds for which the oldest `send()` has waited that still waits, for its topic or for room; 0 for none.
+        """Seconds that the oldest waiting `send()` has waited, for its topic or for room; 0 if none waits.
 
         `max.block.ms` bounds it.
         """
@@ -420,7 +420,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
         return life.admission.oldest_wait(life.driver.now()) if life.was_started else 0.0
 
     def silent_brokers(self) -> list[SilentBroker]:
-        """The brokers that stopped answering: requests wait for them, and for a second or more no byte came.
+        """Return the brokers that stopped answering: requests wait, and no byte came for a second or more.
 
         Others may be well: their records go on. With `acks=0` there are no answers to wait for, so no broker is
         named for its silence to Produce requests.
@@ -439,9 +439,9 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
         return self._life.state
 
     def metrics(self) -> MetricsSnapshot:
-        """What is counted and measured, by Kafka's names: all of it at this instant.
+        """Return all metrics at this instant, by Kafka's names.
 
-        It may be asked for at any time, also before the start and after the end. It costs some 400 microseconds and
+        It may be called at any time, also before the start and after the end. It costs some 400 microseconds and
         25 for each topic and broker: every second is fine, every record is not.
 
         Example:
