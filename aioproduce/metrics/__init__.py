@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aioproduce._native.sensors import BatchMetrics, NodeMetrics, TopicMetrics
-from aioproduce.metrics.catalog import GAUGES, snapshot
+from aioproduce.metrics.catalog import GAUGES, is_own, snapshot
 from aioproduce.metrics.metric import Histogram, Metric, MetricKind, MetricsSnapshot
 from aioproduce.metrics.producer_metrics import ProducerMetrics
 
@@ -17,5 +17,6 @@ __all__ = [
     "NodeMetrics",
     "ProducerMetrics",
     "TopicMetrics",
+    "is_own",
     "snapshot",
 ]

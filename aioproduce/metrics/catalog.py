@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aioproduce.metrics.metric import Histogram, Metric, MetricKind, MetricsSnapshot
 from aioproduce.metrics.producer_metrics import TIMED_CALLS, ProducerMetrics
 from aioproduce.metrics.rows import (
+    PERCENTILES,
     Row,
     average,
     counted,
@@ -360,6 +361,18 @@ NODE_ROWS: Final[tuple[Row[NodeMetrics], ...]] = table(
         lambda m, now: m.silent_for(now) * 1000,
     ),
 )
+
+OWN_NAMES: Final[Mapping[str, frozenset[str]]] = {
+    "producer-metrics": frozenset({row.name for row in _OUR_ROWS} | {"connections"}),
+    "producer-node-metrics": frozenset({"requests-in-flight", "silent-time"}),
+}
+"""By group, the metrics that Kafka's own producer does not have; `is_own()` adds the percentiles."""
+
+
+def is_own(group: str, name: str) -> bool:
+    """Return whether Kafka's own producer lacks this metric."""
+    return name in OWN_NAMES.get(group, ()) or name.endswith(tuple(f"-{suffix}" for suffix, _ in PERCENTILES))
+
 
 HISTOGRAMS: Final = tuple(
     (row.name.removesuffix("-avg"), row.unit, *row.histogram)

@@ -8,8 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from aioproduce.metrics.catalog import APP_INFO_TEXTS, HISTOGRAMS, NODE_ROWS, PRODUCER_SECTIONS, TOPIC_ROWS
-from aioproduce.metrics.rows import PERCENTILES, Row
+from aioproduce.metrics.catalog import (
+    APP_INFO_TEXTS,
+    HISTOGRAMS,
+    NODE_ROWS,
+    PRODUCER_SECTIONS,
+    TOPIC_ROWS,
+    is_own,
+)
+from aioproduce.metrics.rows import Row
 
 _HEAD: Final = """\
 # Metrics
@@ -77,13 +84,12 @@ def markdown_page() -> str:
 
 def _sections() -> Iterator[str]:
     for title, rows in PRODUCER_SECTIONS.items():
-        is_ours = rows is list(PRODUCER_SECTIONS.values())[-1]
-        yield from _section(
-            f"{title}: `producer-metrics`", rows, ours={row.name for row in rows} if is_ours else ()
-        )
-    yield from _section("Each topic: `producer-topic-metrics`, tag `topic`", TOPIC_ROWS)
+        yield from _section(f"{title}: `producer-metrics`", "producer-metrics", rows)
     yield from _section(
-        "Each broker: `producer-node-metrics`, tag `node-id`", NODE_ROWS, ours=("requests-in-flight",)
+        "Each topic: `producer-topic-metrics`, tag `topic`", "producer-topic-metrics", TOPIC_ROWS
+    )
+    yield from _section(
+        "Each broker: `producer-node-metrics`, tag `node-id`", "producer-node-metrics", NODE_ROWS
     )
     yield "A broker is `node-2` by id, or `node--1` by its place in `bootstrap.servers` until the id is known.\n"
     yield "## The rest\n"
@@ -101,11 +107,10 @@ def _sections() -> Iterator[str]:
         yield f"| `{name}` | {unit} | {text} |"
 
 
-def _section(title: str, rows: Iterable[Row[Any]], ours: Iterable[str] = ()) -> Iterator[str]:
+def _section(title: str, group: str, rows: Iterable[Row[Any]]) -> Iterator[str]:
     yield f"## {title}\n"
     yield "| metric | unit | kind | description | origin |\n|---|---|---|---|---|"
-    suffixes = tuple(f"-{suffix}" for suffix, _ in PERCENTILES)
     for row in rows:
-        whose = "ours" if row.name in ours or row.name.endswith(suffixes) else "Kafka's"
+        whose = "ours" if is_own(group, row.name) else "Kafka's"
         yield f"| `{row.name}` | {row.unit} | {row.kind.value} | {row.description} | {whose} |"
     yield ""

@@ -23,13 +23,12 @@ Invariants:
 from __future__ import annotations
 
 import math
-import re
 from functools import cache
 from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.compression import CODECS, codec_for
 from aioproduce.core.exchanges.telemetry import Payload
-from aioproduce.metrics import MetricKind
+from aioproduce.metrics import MetricKind, is_own
 from aioproduce.version import VERSION
 
 if TYPE_CHECKING:
@@ -42,13 +41,6 @@ if TYPE_CHECKING:
 
 _KAFKA: Final = "org.apache.kafka."
 _OWN: Final = "aioproduce."
-_OWN_METRICS: Final = re.compile(
-    r"producer-metrics/(waiting-tasks|txn-pause|txn-first-produce-wait|txn-open-time"
-    r"|txn-(committed|aborted|unknown)-total|send-wait-time|batching-time|await-send-time|in-flight-time|retry-time"
-    r"|delivery-time|event-loop-lag|unobserved-failure).*|producer-metrics/connections|producer-node-metrics/requests-in-flight|.*-p(50|99|999)"
-)
-"""What Kafka's own producer has no metric of: group and name."""
-
 _ALL: Final = "*"
 _SPARED: Final = (frozenset[str](), frozenset({"topic"}), frozenset({"topic", "node-id"}))
 """What is left out of a payload that would be too large: metrics that have these tags, as there may be many."""
@@ -68,7 +60,7 @@ def metric_name(group: str, name: str) -> str:
         >>> metric_name("producer-topic-metrics", "record-send-total")
         'org.apache.kafka.producer.topic.record.send.total'
     """
-    prefix = _OWN if _OWN_METRICS.fullmatch(f"{group}/{name}") else _KAFKA
+    prefix = _OWN if is_own(group, name) else _KAFKA
     return f"{prefix}{_dotted(group).replace('.metrics', '')}.{_dotted(name)}"
 
 

@@ -25,7 +25,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def _read(app: Sphinx, name: str, source: list[str]) -> None:
     if name != PAGE:
         return
-    # Sphinx reads the page anew when one of these files has changed.
+    # Sphinx reads the page again when one of these files has changed.
     for module in sorted(PACKAGE.glob("*.py")):
         app.env.note_dependency(str(module))
     command = [sys.executable, "-m", "typer", "aioproduce.cli.app", "utils", "docs", "--name", "aioproduce"]

@@ -15,7 +15,7 @@ import gc
 import logging
 import re
 import uuid
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pytest
 
@@ -62,6 +62,27 @@ def _kafka3_session(
 def kafka1(_kafka1_session: KafkaCluster, request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """A real broker, alone."""
     yield from _lend(_kafka1_session, request.node)
+
+
+class MakeTopic(Protocol):
+    """Makes a topic with a name that a program of ours has in its text."""
+
+    def __call__(self, name: str, *, partitions: int) -> str:
+        """Make it; it is deleted after the test, as another test may have the same name."""
+
+
+@pytest.fixture
+def make_topic(kafka1: KafkaCluster) -> Iterator[MakeTopic]:
+    """Make topics for one test alone."""
+    made: list[str] = []
+
+    def make(name: str, *, partitions: int) -> str:
+        made.append(name)
+        return kafka1.create_topic(name, partitions=partitions)
+
+    yield make
+    for name in made:
+        kafka1.delete_topic(name)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ VICTIM = 2
 # The requests per second of a broker, as its row of the table tells them; none before it has a row.
 REQUESTS = (
     "id => [...document.querySelectorAll('#brokers tr')].find((row) => row.cells[0].innerText === id)"
-    "?.cells[2].innerText ?? '\u2013'"
+    "?.querySelector('[data-column=\"requests\"]').innerText ?? '\u2013'"
 )
 
 

@@ -1,4 +1,4 @@
-"""Transactions against a real Kafka: what confluent-kafka reads of them; the examples, killed and begun anew."""
+"""Transactions against a real Kafka: what confluent-kafka reads of them; the examples, killed and started again."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tests.integrations.test_examples import EXAMPLES, start
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.integration.conftest import MakeTopic
     from tests.kafka_cluster import KafkaCluster
 
 _PATIENCE = 60
@@ -193,8 +194,8 @@ async def test_a_copy_that_is_killed_is_exactly_once(
 
 
 @pytest.mark.extended("uvicorn in a process of its own; group commit on real Kafka stays in the gate")
-async def test_a_service_with_group_commit(kafka1: KafkaCluster) -> None:
-    kafka1.create_topic("orders", partitions=1)
+async def test_a_service_with_group_commit(kafka1: KafkaCluster, make_topic: MakeTopic) -> None:
+    make_topic("orders", partitions=1)
     with tempfile.TemporaryFile() as log:
         url, process = await start("fastapi_group_commit", kafka1.bootstrap_servers, log)
         try:

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer
 from tests.docs.tutorial import Reader
 
 if TYPE_CHECKING:
+    from tests.integration.conftest import MakeTopic
     from tests.kafka_cluster import KafkaCluster
 
 pytestmark = [
@@ -20,8 +21,8 @@ pytestmark = [
 ]
 
 
-def test_the_service_on_a_real_broker(kafka1: KafkaCluster, tmp_path: Path) -> None:
-    kafka1.create_topic("orders", partitions=3)
+def test_the_service_on_a_real_broker(kafka1: KafkaCluster, make_topic: MakeTopic, tmp_path: Path) -> None:
+    make_topic("orders", partitions=3)
     with Reader(tmp_path, kafka1.bootstrap_servers) as reader:
         reader.save("orders.py")
         service = reader.start(reader.block("uvicorn orders:app", 1))  # checks the broker first

@@ -104,6 +104,9 @@ def total_of(data: otlp.MetricsData, name: str) -> tuple[float, int, int]:
             "requests-in-flight",
             "aioproduce.producer.node.requests.in.flight",
         ),
+        ("producer-metrics", "silent-brokers", "aioproduce.producer.silent.brokers"),
+        ("producer-node-metrics", "silent-time", "aioproduce.producer.node.silent.time"),
+        ("producer-metrics", "connections", "aioproduce.producer.connections"),
         ("producer-metrics", "requests-in-flight", "org.apache.kafka.producer.requests.in.flight"),
     ],
 )
