@@ -186,7 +186,7 @@ class GroupCommit(Generic[K, V]):
         if not whole.is_done:
             self._life.check_running()
             raise TransactionUnconfirmedError(
-                "no answer came for the commit in time, so its outcome is not known yet. The producer goes on "
+                "no answer came for the commit in time, so its outcome is not known yet. The producer keeps "
                 "asking; sending the record again can duplicate it",
                 recover="begin",
             )
@@ -202,7 +202,7 @@ class GroupCommit(Generic[K, V]):
         self._life.check_callable()
         if self._transactions.group is not None:
             raise TransactionStateError(
-                "the producer has a group commit already: send by that one, or use another producer",
+                "the producer has a group commit already: send with that one, or use another producer",
                 recover="new producer",
             )
         self._transactions.group = self

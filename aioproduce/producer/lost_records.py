@@ -108,7 +108,9 @@ class LossReports:
 
     def process_ends(self, lost: LostRecords) -> None:
         """Report that the interpreter exits while the producer is open."""
-        text = "the process ends, and producer %r is still open. %s Close the producer before: " + _REMEDY
+        text = (
+            "the process ends, and producer %r is still open. %s Close it before the process ends: " + _REMEDY
+        )
         if lost.count:
             self._tell(_log.error, text, lost)
 

@@ -55,7 +55,7 @@ async def wait_for(operation: Operation, life: ProducerLife, *, tells: bool = Tr
         life.check_running()
         raise TransactionUnconfirmedError(
             f"no answer came for {operation.kind} within max.block.ms ({life.config.max_block:g} s); the producer "
-            "goes on asking: make the same call again to wait on",
+            "keeps asking: make the same call again to wait for it",
             recover="call again",
         )
     if tells:

@@ -233,9 +233,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
 
     def __reduce__(self) -> NoReturn:
         # A copy would append records to the original's batches and miss its close.
-        raise TypeError(
-            "a Producer is neither pickled nor copied: make another one, Producer(producer.config)"
-        )
+        raise TypeError("a Producer cannot be pickled or copied: make another one, Producer(producer.config)")
 
     def __repr__(self) -> str:
         if not hasattr(self, "_life"):  # in the traceback of a constructor that failed
@@ -306,8 +304,8 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
             self._life.metrics.spent("flush", driver.now() - now)
         if not is_done:
             raise FlushTimeoutError(
-                f"not every record was settled within {timeout} s; the rest goes on: flush again, or look at "
-                "their futures"
+                f"not every record was settled within {timeout} s; sending goes on: flush again, or await the "
+                "records' futures"
             )
         # As in Java, flush() returns after the callbacks; the sender task may not have run them yet.
         self._life.run_callbacks()
