@@ -182,7 +182,7 @@ class _Reading:
                 kind = schema.field(places[0]).type
                 if not check(kind):
                     raise ArrowColumnError(
-                        f"column {name!r} is {kind}; the {role} must be {_ACCEPTED[role]}", column=name
+                        f"column {name!r} is {kind}; the {role} column accepts {_ACCEPTED[role]}", column=name
                     )
                 self._places[role] = places[0]
             elif role in names or role == "value" or role == "topic":
