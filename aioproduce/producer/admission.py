@@ -133,7 +133,10 @@ class Admission:
     def _choose(
         self, view: TopicView, record: SerializedRecord
     ) -> tuple[SerializedRecord, DeliveryFuture | None]:
-        """Place it as the user's partitioner chooses; with one that hears of new batches, it may be appended."""
+        """Return the record with the user's choice of partition, and its delivery if an open batch accepted it.
+
+        Only a partitioner with `on_new_batch` causes an append here.
+        """
         partitioner, sender = self._partitioner, self._sender
         assert partitioner is not None
         partition = partitioner.partition(view.name, record.key, record.value, view)

@@ -106,7 +106,7 @@ class Bulk:
         timeout: float | None,
         on_delivery: DeliveryCallback | None,
     ) -> Deliveries:
-        """As `Producer.send_many()`."""
+        """Send many records; see `Producer.send_many()`."""
         self._life.check_callable()
         listed = None if headers is None else header_list(headers)
         rows = Rows(values, keys)
@@ -146,7 +146,7 @@ class Bulk:
             values, keys, failure = rows.take(1)
             if values:
                 with self._life.counting_refusals():
-                    check_topic(topic)  # a whole ProducerRecord would go through
+                    check_topic(topic)  # send() would accept a ProducerRecord here
                 key = None if keys is None else keys[0]
                 deliveries._add_future(await self._send(topic, values[0], key, **settings))
             elif failure is not None:
@@ -254,7 +254,7 @@ class Bulk:
         timeout: float | None,
         on_delivery: DeliveryCallback | None,
     ) -> Deliveries:
-        """As `Producer.send_batch()`."""
+        """Send a ready-made batch; see `Producer.send_batch()`."""
         self._life.check_callable()
         if not isinstance(batch, BatchBuilder):
             raise TypeError(f"send_batch() takes a batch of create_batch(), not {type(batch).__name__}")
@@ -311,7 +311,7 @@ class Bulk:
         timeout: float | None,
         on_delivery: DeliveryCallback | None,
     ) -> Deliveries:
-        """As `Producer.send_arrow()`."""
+        """Send Arrow data; see `Producer.send_arrow()`."""
         self._life.check_callable()
         pieces: Iterable[tuple[Columns, list[TopicRun] | None]]
         if isinstance(data, ReadyRows):

@@ -217,7 +217,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool | None:  # to type checkers: no error of the body's is swallowed
+    ) -> bool | None:  # for type checkers: it swallows no error of the body
         """Close the producer; raise SenderDiedError if the sender died and no other error reports it."""
         try:
             await self.close()
