@@ -1,16 +1,16 @@
-"""The Producer: what users call, from the check of a record to the handle of what was sent.
+"""The Producer and the calls of users, from the check of a record to the handle of its delivery.
 
-| module | what it is |
+| module | contents |
 |---|---|
-| `producer`, `bulk_calls` | `Producer`, what people import; the part of it that sends many records at once |
+| `producer`, `bulk_calls` | `Producer`, which users import; its calls for many records at once |
 | `life` | start, close, death, and where a call is allowed |
-| `input` | checking what users hand in |
-| `admission` | waiting for metadata and for room |
+| `input` | checks of users' input |
+| `admission` | waits for metadata and for room |
 | `bulk`, `batches`, `arrow` | many records at once; ready-made batches; Arrow data as columns |
 | `deliveries`, `delivery_reports` | the bulk calls' handle; callbacks |
-| `interceptors`, `telemetry_payload` | what users' code sees of a record; what is pushed to the cluster |
+| `interceptors`, `telemetry_payload` | interceptors of records; metrics pushed to the cluster |
 
-Nothing here is loaded before it is asked for: most of these modules are wanted without the others.
+Modules are loaded on first use, because most of them are used without the others.
 """
 
 from __future__ import annotations

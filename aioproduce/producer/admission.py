@@ -1,12 +1,12 @@
-"""Letting records in: the waiting that `send()` does for metadata and for memory, each with bound and reason.
+"""Admission of records: the bounded waits of `send()` for metadata and for memory.
 
-Called by the Producer with records that are checked and serialized. Everything waits on a driver's waiter and
-looks again when it wakes; whatever cannot be waited for any longer becomes an error that names the cause.
+Called by the Producer with checked, serialized records. Each call waits on a driver's waiter and checks again when
+it wakes. A wait that reaches its bound raises an error that names the cause.
 
 Invariants:
 
-1. No method suspends after it has appended: a record is queued by a call that then returns its future.
-2. Whatever leaves a wait, also by cancellation, takes its place in the queue or its ticket with it.
+1. No method suspends after it has appended: the call that queued a record returns its future.
+2. A call that leaves a wait, also by cancellation, removes its ticket or its place in the queue.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ if TYPE_CHECKING:
 
 @final
 class Admission:
-    """Appends records to the core, waiting where that is needed and allowed.
+    """Appends records to the core; waits where that is needed and allowed.
 
-    A partitioner of the user's own is asked here, once for a record, when the topic is known; but again if the
-    topic is another after a wait.
+    It calls a user's own partitioner once per record, when the topic is known, and again if the topic was recreated
+    during a wait.
 
     Args:
         config: The settings.
         driver: The event loop's side.
         sender: The core.
         check_running: Raises if the producer is closed or dead; called after every wait.
-        metrics: Waits are recorded there.
+        metrics: Records the waits.
     """
 
     __slots__ = ("_check_running", "_config", "_driver", "_metrics", "_partitioner", "_sender", "_waits")
@@ -80,12 +80,12 @@ class Admission:
         self._partitioner = (
             None if isinstance(config.partitioner, str) else ForeignPartitioner(config.partitioner)
         )
-        # OrderedDict and not dict: to find the first of a dict whose front was deleted scans what is gone.
+        # Not a dict: finding its first item scans the deleted items at its front.
         self._waits: OrderedDict[object, float] = OrderedDict()
 
     @contextmanager
     def waiting(self, since: float) -> Iterator[None]:
-        """Around the wait of a call that sends: `oldest_wait()` looks at those that wait."""
+        """Register a waiting call for `oldest_wait()` until the context ends."""
         call = object()
         self._waits[call] = since
         try:
@@ -94,14 +94,14 @@ class Admission:
             del self._waits[call]
 
     def oldest_wait(self, now: float) -> float:
-        """Seconds for which the call has waited that began first of those that wait; 0 where none does."""
+        """Return the seconds since the oldest waiting call began to wait; 0 if none waits."""
         since = next(iter(self._waits.values()), now)
         return max(now - since, 0.0)
 
     def append_at_once(self, record: SerializedRecord) -> DeliveryFuture | None:
         """Append without waiting, if the topic is known and there is an open batch or memory for one.
 
-        Not where the user's partitioner is to be asked: that is for `append_waiting()` and `append_now()`.
+        It returns None if the user's partitioner must choose: `append_waiting()` and `append_now()` call that.
         """
         sender, partition = self._sender, record.partition
         view = sender.metadata.topic(record.topic)
@@ -114,12 +114,12 @@ class Admission:
             return None
         delivery = sender.accumulator.append(view, record, self._driver.now())
         if sender.has_work:
-            # Also when an open batch took the record: another, left because it is full, may go now.
+            # Also if an open batch took the record: a full batch may be ready now.
             self._driver.wake()
         return delivery
 
     def append_now(self, record: SerializedRecord) -> DeliveryFuture:
-        """Append without waiting, or say why not."""
+        """Append without waiting, or raise the reason why that is impossible."""
         placed, delivery = record, None
         view = self._sender.metadata.topic(record.topic)
         if record.partition is None and self._partitioner is not None and view is not None:
@@ -133,7 +133,10 @@ class Admission:
     def _choose(
         self, view: TopicView, record: SerializedRecord
     ) -> tuple[SerializedRecord, DeliveryFuture | None]:
-        """Place it as the user's partitioner chooses; with one that hears of new batches, it may be appended."""
+        """Return the record with the user's choice of partition, and its delivery if an open batch accepted it.
+
+        Only a partitioner with `on_new_batch` causes an append here.
+        """
         partitioner, sender = self._partitioner, self._sender
         assert partitioner is not None
         partition = partitioner.partition(view.name, record.key, record.value, view)
@@ -149,7 +152,7 @@ class Admission:
         return placed, delivery
 
     async def append_waiting(self, record: SerializedRecord, timeout: float | None) -> DeliveryFuture:
-        """Append, waiting for the topic and for memory as long as both together may take."""
+        """Append; wait for the topic and for memory, with one bound for both together."""
         topic, partition = record.topic, record.partition
         check_topic(topic)
         if partition is not None:
@@ -178,7 +181,7 @@ class Admission:
     async def append_batch(
         self, topic: str, partition: int, records: RecordBatchBuffer, timeout: float | None
     ) -> BatchResult:
-        """Queue a ready-made batch, waiting as `append_waiting()` does. Nothing suspends once it is queued."""
+        """Queue a ready-made batch; wait as `append_waiting()` does. Nothing suspends once the batch is queued."""
         check_topic(topic)
         check_partition(partition)
         driver, sender = self._driver, self._sender
@@ -195,7 +198,7 @@ class Admission:
                     limit=limit,
                     limited_by=limited_by,
                 )
-        # As other batches are charged: what is smaller takes a buffer of the pool.
+        # Charged like other batches: a smaller batch takes a whole buffer of the pool.
         charge = min(max(size, self._config.batch_size), self._config.buffer_memory)
         started_at = driver.now()
         deadline = self.deadline(started_at, timeout)
@@ -213,13 +216,13 @@ class Admission:
                 return result
 
     def _still_has(self, view: TopicView, partition: int | None) -> bool:
-        """Whether, after a wait, topic and partition are still there: it may be made anew with fewer of them."""
+        """Return whether topic and partition still exist: a recreated topic can have fewer partitions."""
         return self._sender.metadata.topic(view.name) is view and (
             partition is None or partition < view.partition_count
         )
 
     def _refuse(self, record: SerializedRecord) -> NoReturn:
-        """Say why `append_at_once()` could not append."""
+        """Raise the reason why `append_at_once()` could not append."""
         topic, partition = record.topic, record.partition
         check_topic(topic)
         if partition is not None:
@@ -233,8 +236,8 @@ class Admission:
             self._driver.wake()
             self._raise_topic_error(topic)
             raise MetadataTimeoutError(
-                f"the partitions of {topic!r} are not known yet, and try_send() does not wait; they are being "
-                "asked for: try again, or use send()",
+                f"the partitions of {topic!r} are not known yet, and try_send() does not wait. They were "
+                "requested: try again, or use send()",
                 waited=0.0,
                 topic=topic,
             )
@@ -252,13 +255,13 @@ class Admission:
     async def _memory(
         self, size: int, started_at: float, deadline: float, record_count: int = 1
     ) -> BufferLease:
-        """Wait in line for memory, for so many records."""
+        """Wait in line for `size` bytes of memory, for `record_count` records."""
         driver, pool = self._driver, self._sender.pool
         waiter = driver.make_waiter()
         ticket = pool.enqueue(size, waiter.notify)
         waits_since = driver.now()
         try:
-            # The first waiter makes the lingering batches go. Those that join it change nothing more.
+            # The first waiter ends the lingering of open batches. Later waiters change nothing more.
             if pool.waiting == 1:
                 self._sender.memory_exhausted(driver.now())
                 driver.wake()
@@ -274,7 +277,7 @@ class Admission:
             self._check_running()
             raise
         finally:
-            pool.abandon(ticket)  # without effect once claimed
+            pool.abandon(ticket)  # no effect if claimed
             now = driver.now()
             self._metrics.waited_for_memory(now - waits_since, now)
         waited = now - started_at
@@ -289,7 +292,7 @@ class Admission:
         )
 
     async def topic(self, topic: str, partition: int | None, started_at: float, deadline: float) -> TopicView:
-        """Wait until the topic is known, and has the partition asked for."""
+        """Wait until the topic is known and has the given partition."""
         driver, sender = self._driver, self._sender
         asked_again = False
         while True:
@@ -303,7 +306,7 @@ class Admission:
             waits_since = driver.now()
             ticket = sender.metadata_requests.await_topic(topic, waiter.notify, driver.now())
             if view is not None:
-                asked_again = True  # it may have grown since
+                asked_again = True  # the topic may have more partitions now
                 sender.metadata_requests.request(driver.now())
             driver.wake()
             try:
@@ -327,19 +330,18 @@ class Admission:
         else:
             why = self._causes() or ": no broker answered"
         what = (
-            "did"
+            f"the partitions of {topic!r}"
             if view is None
-            else f"are {view.partition_count} as far as known; whether there are more did"
+            else f"more than the {view.partition_count} known partitions of {topic!r}"
         )
         error = MetadataTimeoutError(
-            f"the partitions of {topic!r} {what} not become known within {waited:.3f} s (max.block.ms, or "
-            f"timeout=){why}",
+            f"{what} did not become known within {waited:.3f} s (max.block.ms, or timeout=){why}",
             waited=waited,
             topic=topic,
             code=code,
         )
         if code == codes.NONE and self._sender.connection_errors():
-            error.__cause__ = self._no_broker("no broker told the topic's partitions")
+            error.__cause__ = self._no_broker("no broker reported the topic's partitions")
         return error
 
     def _raise_topic_error(self, topic: str) -> None:
@@ -369,7 +371,7 @@ class Admission:
         return ": " + "; ".join(told) if causes else ""
 
     def deadline(self, now: float, timeout: float | None) -> float:
-        """Until when a call that begins now may wait: `max.block.ms`, or less."""
+        """Return the time until which a call that begins now may wait: `max.block.ms`, or less."""
         bound = self._config.max_block
         if timeout is not None:
             if not timeout >= 0:
@@ -409,11 +411,11 @@ class Admission:
         )
 
     async def client_instance_id(self, timeout: float) -> UUID:
-        """Wait for the id that a broker gives this client."""
+        """Wait for the id that a broker assigns to this client."""
         telemetry = self._sender.telemetry
         if telemetry is None:
             raise ClientInstanceIdError(
-                "the cluster gives this client an id only with enable.metrics.push=true: set it"
+                "the cluster assigns this client an id only with enable.metrics.push=true: set it"
             )
         waiter = self._driver.make_waiter()
         if telemetry.client_instance_id is None and telemetry.state is not TelemetryState.TERMINATED:
@@ -426,7 +428,7 @@ class Admission:
         if telemetry.client_instance_id is None:
             when = "will" if telemetry.state is TelemetryState.TERMINATED else f"did within {timeout} s"
             raise ClientInstanceIdError(
-                f"no broker {when} give this client an id{self._causes()}. Brokers give them since Kafka 3.7, if "
+                f"no broker {when} assign this client an id{self._causes()}. Brokers do so since Kafka 3.7, if "
                 "their metric.reporters names a plug-in that collects the metrics of clients (KIP-714)"
             )
         return telemetry.client_instance_id

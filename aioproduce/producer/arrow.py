@@ -1,13 +1,13 @@
-"""Arrow data as the columns that the bulk calls take: types checked first, then buffers as they are.
+"""Conversion of Arrow data to the columns of the bulk calls, without a copy where the type allows it.
 
-Called by `producer.bulk` for `Producer.send_arrow()`. `pyarrow` is imported when it is needed: it is the extra
+Called by `producer.bulk` for `Producer.send_arrow()`. `pyarrow` is imported on first use: it is the extra
 `aioproduce[arrow]`.
 
 Invariants:
 
-1. What cannot be sent by its type is refused before any row is looked at.
-2. Binary and string columns are read where they lie; other types are converted some thousand rows at a time, so
-   that a large table neither stalls the loop nor exists twice.
+1. A column whose type cannot be sent is refused before any row is read.
+2. Binary and string columns are read in place. Other types are converted some thousand rows at a time, so that a
+   large table neither stalls the loop nor exists twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias, final
 from aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
 from aioproduce.errors import ArrowColumnError, MissingExtraError
 
-# A few hundred microseconds of converting at most.
+# Converting so many rows takes a few hundred microseconds at most.
 _ROWS: Final = 8192
 
 _ACCEPTED: Final = {
@@ -34,19 +34,19 @@ _ACCEPTED: Final = {
 _ACCEPTED["key"] = _ACCEPTED["value"]
 
 TopicRun: TypeAlias = tuple[str | None, int, int]
-"""A topic, and the rows of a piece that go there: the first, and that behind the last."""
+"""A topic and a range of rows for it: the first row, and the row after the last."""
 
 
 @final
 class Columns:
-    """Rows to be sent: their values, and what else there is of each.
+    """Rows to be sent.
 
     Attributes:
-        values: One a row.
-        keys: One a row, or None.
-        headers: Likewise.
-        partitions: Likewise.
-        timestamps: Likewise.
+        values: The value of each row.
+        keys: The key of each row, or None.
+        headers: The headers of each row, or None.
+        partitions: The partition of each row, or None.
+        timestamps: The timestamp of each row, or None.
     """
 
     __slots__ = ("headers", "keys", "partitions", "timestamps", "values")
@@ -71,17 +71,17 @@ class Columns:
 
 @final
 class ReadyRows:
-    """Arrow data that is converted beforehand, in another thread say, and taken by `send_arrow()` as it is.
+    """Arrow data that was converted beforehand, e.g. in another thread, for `send_arrow()`.
 
     Args:
-        batch: A `pyarrow.RecordBatch` with the usual names.
-        has_topic: Whether the topic is given when it is sent.
-        encoded: The headers of all rows as `record_batch.encode_headers()` writes them, each row's as wide as the
-            others': how wide, and the rows one behind the other. The batch has no column of headers then.
+        batch: A `pyarrow.RecordBatch` with the default column names.
+        has_topic: Whether the call of `send_arrow()` names the topic.
+        encoded: The headers of all rows in the format of `record_batch.encode_headers()`, with the same width for
+            each row: that width, and the concatenated rows. The batch then has no column of headers.
 
     Raises:
-        ArrowColumnError: a column is missing, or cannot be sent.
-        MissingExtraError: pyarrow is missing.
+        ArrowColumnError: if a column is missing or cannot be sent.
+        MissingExtraError: if pyarrow is not installed.
     """
 
     __slots__ = ("pieces",)
@@ -104,21 +104,21 @@ class ReadyRows:
 def arrow_pieces(
     data: object, names: Mapping[str, str], *, has_topic: bool
 ) -> Iterator[tuple[Columns, list[TopicRun] | None]]:
-    """Arrow data, some rows at a time.
+    """Return Arrow data in pieces of some thousand rows.
 
     Args:
         data: A RecordBatch, Table, RecordBatchReader, or an object with the Arrow C interface.
-        names: Columns' names where they are not the usual ones.
-        has_topic: Whether the topic is given, so that no column need tell it.
+        names: Column names that differ from the default, by role.
+        has_topic: Whether the call names the topic, so that no column is needed for it.
 
     Returns:
-        Columns, and where their rows go if a column tells the topic.
+        Columns, and their topics by rows if a column has the topic.
 
     Raises:
-        ArrowColumnError: a column is missing, or cannot be sent.
-        TypeError: this is no Arrow data.
-        ValueError: `names` names what there is not.
-        MissingExtraError: pyarrow is missing.
+        ArrowColumnError: if a column is missing or cannot be sent.
+        TypeError: if `data` is not Arrow data.
+        ValueError: if `names` has an unknown role.
+        MissingExtraError: if pyarrow is not installed.
     """
     try:
         import pyarrow
@@ -129,7 +129,7 @@ def arrow_pieces(
 
 
 def _batches(pyarrow: Any, data: Any) -> tuple[Any, Iterable[Any]]:
-    """The schema, and the record batches."""
+    """Return the schema and the record batches."""
     if isinstance(data, pyarrow.Table):
         return data.schema, data.to_batches()
     if not isinstance(data, pyarrow.RecordBatch | pyarrow.RecordBatchReader):
@@ -149,7 +149,7 @@ def _batches(pyarrow: Any, data: Any) -> tuple[Any, Iterable[Any]]:
 
 @final
 class _Reading:
-    """One reading of Arrow data: which column is what, and how it is converted."""
+    """One reading of Arrow data: the role of each column, and its conversion."""
 
     __slots__ = ("_names", "_pa", "_places", "_types")
 
@@ -173,7 +173,7 @@ class _Reading:
         }
         for role, check in checks.items():
             if role == "topic" and has_topic and role not in names:
-                continue  # a column of that name is somebody else's business
+                continue  # a column of that name has another meaning
             name = self._names[role]
             places = schema.get_all_field_indices(name)
             if len(places) > 1:
@@ -182,7 +182,7 @@ class _Reading:
                 kind = schema.field(places[0]).type
                 if not check(kind):
                     raise ArrowColumnError(
-                        f"column {name!r} is {kind}; as the {role} this takes {_ACCEPTED[role]}", column=name
+                        f"column {name!r} is {kind}; the {role} column accepts {_ACCEPTED[role]}", column=name
                     )
                 self._places[role] = places[0]
             elif role in names or role == "value" or role == "topic":
@@ -234,7 +234,7 @@ class _Reading:
     # -- rows ---
 
     def pieces(self, batches: Iterable[Any]) -> Iterator[tuple[Columns, list[TopicRun] | None]]:
-        """Columns of some rows each, in order."""
+        """Yield columns of some rows each, in order."""
         for batch in batches:
             arrays = {role: batch.column(place) for role, place in self._places.items()}
             headers = self._convert("headers", self._headers, arrays.get("headers"))
@@ -283,7 +283,7 @@ class _Reading:
         if self._types.is_timestamp(array.type) and array.type.unit != "ms":
             import pyarrow.compute
 
-            # What is finer is cut off; what does not fit is an error.
+            # A finer unit is truncated to milliseconds; a value out of range is an error.
             array = pyarrow.compute.cast(
                 array,
                 options=pyarrow.compute.CastOptions(
@@ -293,19 +293,19 @@ class _Reading:
         return self._longs(array)
 
     def _headers(self, array: Any) -> Any:
-        """Makes the headers of some rows; what the rows share is converted once."""
+        """Return a function that makes the headers of some rows; their shared arrays are converted once."""
         types = self._types
         if types.is_large_list(array.type):
             array = array.cast(self._pa.list_(array.type.value_field))
         if types.is_map(array.type):
             names, values = array.keys, array.items
         else:
-            # With the nulls of the structs themselves: a null header has a null name, which is refused.
+            # flatten() applies the nulls of the structs: a null header gets a null name, which is refused.
             first, second = array.values.flatten()
             swapped = array.type.value_type.field(0).name == "value"
             names, values = (second, first) if swapped else (first, second)
         if not self._is_text(names.type):
-            names = names.cast(self._pa.string())  # which checks that it is UTF-8
+            names = names.cast(self._pa.string())  # the cast checks that it is UTF-8
         name_column, value_column = self._bytes(names), self._bytes(values)
         validity, offsets = array.buffers()[:2]
         row = array.offset

@@ -1,13 +1,13 @@
-"""Batches that are made apart from the producer and sent whole: what ETL and Spark code wants.
+"""Batches that users fill themselves and send whole, e.g. in ETL and Spark code.
 
-Made by `Producer.create_batch()`, sent by `Producer.send_batch()`; where no partition is given, `BatchPartitions`
-chooses one.
+`Producer.create_batch()` makes a batch and `Producer.send_batch()` sends it. If no partition is given,
+`BatchPartitions` chooses one.
 
 Invariants:
 
 1. A batch is sent once. A `send_batch()` that raised has queued nothing, and the batch can be sent again.
-2. What is in a batch stays: a record that is refused, or does not fit, changes nothing.
-3. Its memory is the user's until it is sent; then the records live in leased memory and this lets go of its own.
+2. A record that is refused, or does not fit, does not change the batch.
+3. An unsent batch uses memory of its own. Sending copies the records to leased memory and releases the batch's own.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class BatchBuilder(Generic[K, V]):
             (config.max_request_size, "max.request.size"), (config.buffer_memory, "buffer.memory")
         )
         if max_size is None:
-            # With batch.size=0, which is one record a batch, whoever makes batches still wants some in each.
+            # batch.size=0 means one record per batch; a batch that is filled by hand should still hold several.
             max_size = min(
                 config.batch_size if config.batch_size > RECORD_BATCH_OVERHEAD else _DEFAULT_SIZE, limit
             )
@@ -107,18 +107,18 @@ class BatchBuilder(Generic[K, V]):
         """Append one record.
 
         Args:
-            value: Bytes, None (a tombstone), or whatever the value serializer takes.
-            key: Likewise; it has no say in the partition.
+            value: Bytes, None (a tombstone), or an input of the value serializer.
+            key: Bytes, None, or an input of the key serializer; it does not choose the partition.
             timestamp: Milliseconds since the epoch or an aware datetime; `None` means now.
             headers: `(name, value)` pairs.
 
         Returns:
-            The record's index in the batch, or `None` when the batch is full. A record that is larger than the
-            whole batch is let in where it is the only one.
+            The record's index in the batch, or `None` if the batch is full. An empty batch accepts a record that is
+            larger than the batch.
 
         Raises:
-            InvalidRecordError: this record can never be sent.
-            BatchClosedError: the batch was closed or sent.
+            InvalidRecordError: if this record can never be sent.
+            BatchClosedError: if the batch was closed or sent.
         """
         self._check_open()
         key_bytes = None if key is None else self._input.key(_ITS_TOPIC, key)
@@ -151,17 +151,17 @@ class BatchBuilder(Generic[K, V]):
         Args:
             values: The values.
             keys: As many keys as values, or None.
-            start: The first to append.
-            timestamp: Of all of them.
-            headers: Of all of them.
+            start: The index of the first value to append.
+            timestamp: The timestamp of all records.
+            headers: The headers of all records.
 
         Returns:
-            How many were appended, from `start` on; fewer than there are when the batch is full.
+            The number of records appended from `start` on; fewer than given if the batch is full.
 
         Raises:
-            ValueError: there are not as many keys as values; nothing was appended.
-            InvalidRecordError: a record can never be sent; those before it are in the batch.
-            BatchClosedError: the batch was closed or sent.
+            ValueError: if there are not as many keys as values; nothing was appended.
+            InvalidRecordError: if a record can never be sent; the records before it are in the batch.
+            BatchClosedError: if the batch was closed or sent.
 
         Example:
             >>> batch = producer.create_batch(max_size=1_000_000)
@@ -181,24 +181,24 @@ class BatchBuilder(Generic[K, V]):
                 start += len(bulk.append(*columns, None, None, None, at, start, len(values)))
                 if start == len(values):
                     break
-            # Full, or no plain bytes: the slow way tells.
+            # The batch is full, or this record is not plain bytes: append() finds out.
             key = None if keys is None else keys[start]
             before = self._records
             if self.append(values[start], key, timestamp=at, headers=listed) is None:
                 break
             start += 1
             if self._records is not before:
-                break  # it was larger than the batch, and is its only record
+                break  # the record was larger than the batch and is its only one
         return start - first
 
     @property
     def record_count(self) -> int:
-        """How many records are in it."""
+        """Number of records in the batch."""
         return self._records.record_count
 
     @property
     def size(self) -> int:
-        """Bytes that it takes on the wire without compression."""
+        """Size of the batch in bytes on the wire, without compression."""
         return self._records.size
 
     @property
@@ -207,13 +207,13 @@ class BatchBuilder(Generic[K, V]):
         return self._state is not _State.OPEN
 
     def close(self) -> None:
-        """Let no more records in; `send_batch()` does it, too."""
+        """Accept no more records; `send_batch()` also closes the batch."""
         if self._state is _State.OPEN:
             self._state = _State.CLOSED
 
     @contextmanager
     def _being_sent(self) -> Iterator[RecordBatchBuffer]:
-        """The records, for the producer, which queues them or raises."""
+        """Yield the records to the producer, which queues them or raises."""
         if self._state is _State.SENT or self._state is _State.BEING_SENT:
             raise BatchClosedError(
                 "this batch was sent: a batch is sent once, make another with create_batch()"
@@ -243,14 +243,14 @@ class BatchBuilder(Generic[K, V]):
 
 @final
 class BatchPartitions:
-    """Where batches go that are sent without a partition: `uniform_sticky`, by topic.
+    """Partition choice for batches that are sent without a partition: `uniform_sticky`, by topic.
 
-    It is their own, and not that of keyless records, which would lie in the open batch of just the partition whose
-    open batch each of these closes.
+    Keyless records have a partitioner of their own. With a shared one they would lie in the open batch of the same
+    partition, which each ready-made batch closes.
 
     Args:
         sticky_batch_size: Bytes that go to a partition before the next one is chosen: `batch.size`.
-        random: Uniform choice, `random(n)` from 0 to n - 1.
+        random: Uniform choice: `random(n)` returns 0 to n - 1.
     """
 
     __slots__ = ("_partitioners", "_random", "_sticky_batch_size")
@@ -261,7 +261,7 @@ class BatchPartitions:
         self._partitioners: dict[str, UniformSticky] = {}
 
     def choose(self, topic: str, view: TopicView, size: int) -> int:
-        """The partition of a batch of so many bytes, which count at once: so those that wait for memory spread."""
+        """Return the partition of a batch of `size` bytes; they count at once, so that waiting batches spread."""
         partitioner = self._partitioners.get(topic)
         if partitioner is None:
             partitioner = UniformSticky(self._sticky_batch_size, self._random)
@@ -272,10 +272,10 @@ class BatchPartitions:
 
 
 def _only(records: RecordBatchBuffer) -> TopicAppender:
-    """What appends to open batches, with this one open."""
+    """Return an appender whose only open batch is this one."""
     appender = TopicAppender(NO_HASH)
     appender.set_partition_count(1)
-    # Nobody waits for the result: the batch's own is made when it is queued.
+    # Nobody waits for this result: the batch gets its own when it is queued.
     appender.open(0, records, BatchResult("", 0, None))  # type: ignore[arg-type]  # as said
     return appender
 

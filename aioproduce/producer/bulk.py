@@ -1,16 +1,16 @@
 """The bulk calls of the Producer: many records at once, from iterables, ready-made batches and Arrow columns.
 
-Called by `Producer.send_many()`, `send_batch()` and `send_arrow()`, which stay thin. Rows go into open batches by
-the compiled `BulkAppender`; the one row at which there is something to decide or to wait for (a new batch, memory,
-metadata) goes the way of `send()`, in its turn among all who send.
+Called by `Producer.send_many()`, `send_batch()` and `send_arrow()`, which stay thin. The compiled `BulkAppender`
+appends rows to open batches. A row that needs a decision or a wait (a new batch, memory, metadata) takes the path
+of `send()`, in its turn among all senders.
 
 Invariants:
 
-1. Records are accepted in their order; where one cannot be, those before it are accepted and none behind it.
-2. An iterable is asked for at most `_MOST_ROWS` items ahead of what is accepted, and for fewer where it is slow.
+1. Records are accepted in their order. If one is refused, those before it are accepted and none after it.
+2. At most `_MOST_ROWS` items are read from an iterable ahead of the accepted ones, and fewer if it is slow.
 3. The loop gets its turn about every millisecond, as with `send()`: before rows are accepted, never after the
-   last. What the turn raises must not deny rows that are queued.
-4. The timestamp of records that have none of their own is read after the iterable was asked for them.
+   last. An exception of the turn must not hide that rows are queued.
+4. The default timestamp is read after the iterable has returned the records.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from aioproduce.producer.transaction_life import OwnersLife, TransactionLife
     from aioproduce.records import Headers
 
-# Rows that are taken at once: few enough to be done in a fraction of `_PACE` where a record costs 0.1 us.
+# Most rows that are read at once: at 0.1 us per record they take a fraction of `_PACE`.
 _MOST_ROWS: Final = 1024
-# What taking and appending so many rows should take: an iterable that is slower is asked for fewer at once.
+# Target seconds for reading and serializing rows at once; a slower iterable is read in smaller steps.
 _PACE: Final = 0.0005
 
 
@@ -55,12 +55,12 @@ class Bulk:
     """Sends many records for one producer.
 
     Args:
-        life: The producer's.
-        record_input: Its serializers.
-        interceptors: Its interceptors, or None.
+        life: The life of the producer or its transaction.
+        record_input: The producer's serializers.
+        interceptors: The producer's interceptors, or None.
         batch_size: `batch.size`.
         heed_turn: Gives the loop its turn when that is due.
-        send: `Producer.send()`, for producers whose interceptors want to see each record.
+        send: `Producer.send()`, used if there are interceptors, which see each record.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class Bulk:
     ) -> None:
         self._life = life
         self._input = record_input
-        # What comes from Arrow is bytes already.
+        # Arrow data is bytes already.
         self._plain_input = RecordInput()
         self._interceptors = interceptors
         self._batch_partitions = BatchPartitions(max(batch_size, 1), randrange)
@@ -106,7 +106,7 @@ class Bulk:
         timeout: float | None,
         on_delivery: DeliveryCallback | None,
     ) -> Deliveries:
-        """As `Producer.send_many()`."""
+        """Send many records; see `Producer.send_many()`."""
         self._life.check_callable()
         listed = None if headers is None else header_list(headers)
         rows = Rows(values, keys)
@@ -146,7 +146,7 @@ class Bulk:
             values, keys, failure = rows.take(1)
             if values:
                 with self._life.counting_refusals():
-                    check_topic(topic)  # a whole ProducerRecord would go through
+                    check_topic(topic)  # send() would accept a ProducerRecord here
                 key = None if keys is None else keys[0]
                 deliveries._add_future(await self._send(topic, values[0], key, **settings))
             elif failure is not None:
@@ -158,7 +158,7 @@ class Bulk:
         self, deliveries: Deliveries, rows: Rows, topic: str, make_defaults: Callable[[], Defaults]
     ) -> None:
         defaults: Defaults | None = None
-        # Of a list all can be had at once; what an iterator does for its items is not known yet.
+        # A list's items cost nothing to read; the cost of an iterator's items is not known yet.
         count = _MOST_ROWS if rows.is_ready and not self._input.has_serializers else 1
         while True:
             began_at = time.perf_counter()
@@ -181,7 +181,7 @@ class Bulk:
                 count = min(count * 4, _MOST_ROWS)
 
     def _serialize(self, topic: str, values: list[Any], keys: list[Any] | None) -> BaseException | None:
-        """Serialize in place, up to the record for which that fails; says why it did."""
+        """Serialize in place, up to the first record that fails; return its error."""
         for index, value in enumerate(values):
             try:
                 if value is not None:
@@ -206,11 +206,11 @@ class Bulk:
         start: int,
         stop: int,
     ) -> None:
-        """Accept rows, waiting where one must."""
+        """Accept rows; wait if a row must wait."""
         bulk: BulkAppender | None = None
         bulk_of: TopicAppender | None = None
         while start < stop:
-            # Before rows are accepted, never after: what it may raise is no fate of theirs.
+            # Before rows are accepted, never after: an exception of the turn says nothing about accepted rows.
             await self._heed_turn()
             now = self._life.wall_ms() if defaults.timestamp is None else defaults.timestamp
             appender = self._life.appenders.get(topic) if defaults.has_plain_partition else None
@@ -254,7 +254,7 @@ class Bulk:
         timeout: float | None,
         on_delivery: DeliveryCallback | None,
     ) -> Deliveries:
-        """As `Producer.send_batch()`."""
+        """Send a ready-made batch; see `Producer.send_batch()`."""
         self._life.check_callable()
         if not isinstance(batch, BatchBuilder):
             raise TypeError(f"send_batch() takes a batch of create_batch(), not {type(batch).__name__}")
@@ -264,7 +264,7 @@ class Bulk:
             if records.record_count:
                 with self._life.counting_refusals(records.record_count):
                     result = await self._append_batch(topic, partition, records, timeout)
-                # Nothing suspends from here on: the batch is queued.
+                # The batch is queued: nothing may suspend from here on.
                 deliveries._add_span(span_of_batch(records, result))
         callbacks: list[DeliveryCallback] = []
         if self._interceptors is not None:
@@ -295,7 +295,7 @@ class Bulk:
                     topic, partition, records, max(deadline - driver.now(), 0)
                 )
             except PartitionOutOfRangeError:
-                continue  # the topic was made anew with fewer of them meanwhile; the choice was not the caller's
+                continue  # the topic was recreated with fewer partitions; the caller did not choose this one
 
     # -- from Arrow ---
 
@@ -311,7 +311,7 @@ class Bulk:
         timeout: float | None,
         on_delivery: DeliveryCallback | None,
     ) -> Deliveries:
-        """As `Producer.send_arrow()`."""
+        """Send Arrow data; see `Producer.send_arrow()`."""
         self._life.check_callable()
         pieces: Iterable[tuple[Columns, list[TopicRun] | None]]
         if isinstance(data, ReadyRows):
@@ -351,7 +351,7 @@ class Bulk:
         start: int,
         stop: int,
     ) -> None:
-        """Accept rows one by one, for interceptors to see them."""
+        """Accept rows one by one, so that interceptors see each."""
         interceptors = self._interceptors
         assert interceptors is not None
         for row in range(start, stop):
@@ -381,7 +381,7 @@ def _append_open(
     deliveries: Deliveries,
     on_delivery: DeliveryCallback | None,
 ) -> int:
-    """Append to open batches as far as that goes; says how many rows."""
+    """Append rows to open batches while they have room; return the number of rows."""
     span = bulk.append(
         columns.values,
         columns.keys,
@@ -400,7 +400,7 @@ def _append_open(
 
 
 def partial_send(call: str, deliveries: Deliveries, error: Exception) -> PartialSendError:
-    """The error of a call that accepted a part of its records."""
+    """Return the error of a call that accepted a part of its records."""
     count = len(deliveries)
     return PartialSendError(
         f"record {count} of {call}() was not accepted ({error}). The {count} before it are accepted and still "

@@ -1,6 +1,6 @@
-"""The calls of the Producer that send many records at once: what users read; `Bulk` does it.
+"""The Producer's calls that send many records at once, with their documentation; `Bulk` implements them.
 
-A part of `Producer`, which inherits it and has made what it names.
+`Producer` inherits this class and creates its attributes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class BulkCalls(Generic[K, V]):
-    """What `Producer` has for many records."""
+    """The calls of `Producer` for many records."""
 
     __slots__ = ()
 
@@ -46,25 +46,25 @@ class BulkCalls(Generic[K, V]):
         timeout: float | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> Deliveries:
-        """Accept many records of one topic, waiting for room as `send()` does.
+        """Accept many records for one topic; wait for room as `send()` does.
 
         Args:
             topic: The topic.
-            values: The values, from any iterable; it is asked for some at a time.
+            values: Any iterable of values; it is read some items at a time.
             keys: As many keys as values, or None.
-            partition: Of all of them.
-            timestamp: Of all of them.
-            headers: Of all of them.
-            timeout: Seconds to wait at most each time, where that is less than `max.block.ms`.
-            on_delivery: Called once per record. Without it, a record costs no object here.
+            partition: The partition of all records.
+            timestamp: The timestamp of all records.
+            headers: The headers of all records.
+            timeout: Maximum seconds of each wait, if that is less than `max.block.ms`.
+            on_delivery: Called once per record. Without it, no object is created per record.
 
         Returns:
-            One handle for all: await it for all their metadata, or ask for each record's outcome.
+            One handle for all records: await it for all metadata, or read each record's outcome.
 
         Raises:
-            PartialSendError: a record could not be accepted, or there were not as many keys as values; those
-                before it are accepted and are in the error's `deliveries`.
-            ProducerStateError: as in `send()`; of a call that was never allowed, there is no first part.
+            PartialSendError: if a record could not be accepted, or there were not as many keys as values; the
+                records before it are accepted, and the error's `deliveries` has them.
+            ProducerStateError: as in `send()`; nothing was accepted.
         """
         return await self._bulk.send_many(
             topic,
@@ -78,17 +78,17 @@ class BulkCalls(Generic[K, V]):
         )
 
     def create_batch(self, max_size: int | None = None) -> BatchBuilder[K, V]:
-        """Make a batch to fill and to send whole: where records come in groups, or partitions are yours to choose.
+        """Return an empty batch to fill and send whole, for records in groups or partitions of your own choice.
 
         Args:
-            max_size: Bytes that it may take; `batch.size` by default.
+            max_size: Maximum bytes of the batch; `batch.size` by default.
 
         Returns:
-            An empty batch, for `send_batch()`. It takes no room in `buffer.memory` before it is sent.
+            An empty batch for `send_batch()`. It uses no `buffer.memory` before it is sent.
 
         Raises:
-            ValueError: `max_size` is too small for any record.
-            RecordTooLargeError: `max_size` is above `max.request.size` or `buffer.memory`.
+            ValueError: if `max_size` is too small for any record.
+            RecordTooLargeError: if `max_size` is above `max.request.size` or `buffer.memory`.
         """
         return BatchBuilder(self._input, self.config, self._life.wall_ms, max_size)
 
@@ -101,27 +101,27 @@ class BulkCalls(Generic[K, V]):
         timeout: float | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> Deliveries:
-        """Send a batch of `create_batch()` whole, behind what was accepted for its partition before.
+        """Send a batch of `create_batch()` whole, after the records accepted for its partition before.
 
-        Interceptors see the acknowledgement of its records, not the records.
+        Interceptors see the acknowledgements of its records, not the records.
 
         Args:
-            batch: The batch; it is closed by this.
+            batch: The batch; this call closes it.
             topic: The topic.
-            partition: The partition of the whole batch. `None` leaves it to the built-in partitioner, as for
-                records without a key: the choice changes after `batch.size` bytes. Keys in the batch have no say:
-                where they should have, the partition is yours to choose.
-            timeout: Seconds to wait for the topic and for room, where that is less than `max.block.ms`.
+            partition: The partition of the whole batch. With `None` the built-in partitioner chooses, as for
+                records without a key: the choice changes after `batch.size` bytes. Keys in the batch do not affect
+                it; to partition by key, choose the partition yourself.
+            timeout: Maximum seconds to wait for the topic and for room, if that is less than `max.block.ms`.
             on_delivery: Called once per record, as in `send()`.
 
         Returns:
             One handle for all its records.
 
         Raises:
-            BatchClosedError: the batch was sent before.
-            RecordTooLargeError: it is above `max.request.size` or `buffer.memory`.
+            BatchClosedError: if the batch was sent before.
+            RecordTooLargeError: if the batch is above `max.request.size` or `buffer.memory`.
             MaxBlockTimeoutError: as in `send()`; the batch was not sent and can be sent again.
-            InvalidRecordError: no such topic's name, or no such partition.
+            InvalidRecordError: if the topic's name is invalid, or the topic has no such partition.
             ProducerStateError: as in `send()`.
 
         Example:
@@ -147,36 +147,36 @@ class BulkCalls(Generic[K, V]):
         timeout: float | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> Deliveries:
-        """Send the rows of Arrow data, straight from its buffers. Needs the extra `aioproduce[arrow]`.
+        """Send the rows of Arrow data, straight from its buffers. It needs the extra `aioproduce[arrow]`.
 
-        The columns are found by name; others are passed over, and only the value must be there:
+        Columns are found by name. Only `value` is required, and columns with other names are ignored:
 
         - `value`, `key`: binary or string of any kind, also dictionary-encoded; sent as they are, not serialized. A
           null is a tombstone, or a null key.
-        - `headers`: a map, or a list of structs of name (or key) and value. A null is none.
-        - `partition`: integers. A null leaves it to the key or the partitioner.
+        - `headers`: a map, or a list of structs of name (or key) and value. A null means no headers.
+        - `partition`: integers. A null leaves the choice to the key or the partitioner.
         - `timestamp`: any timestamp (without a zone it is UTC), or integers: milliseconds since the epoch. A null
-          is the time of sending.
-        - `topic`: strings, where no topic is given.
+          means the time of sending.
+        - `topic`: strings, if the call names no topic.
 
         Args:
-            topic: The topic of all rows, or None where a column tells.
-            data: A `pyarrow.RecordBatch`, `Table` or `RecordBatchReader`, or whatever else has the Arrow C
-                interface (`__arrow_c_stream__` or `__arrow_c_array__`): a Polars or pandas frame, say.
-            columns: Other names, e.g. `{"value": "payload"}`; a column that is named here must be there.
-            partition: Of rows without one of their own.
-            timestamp: Likewise.
-            headers: Of all rows, where there is no such column.
-            timeout: Seconds to wait at most for each batch of records, where that is less than `max.block.ms`.
+            topic: The topic of all rows, or None if a column has it.
+            data: A `pyarrow.RecordBatch`, `Table` or `RecordBatchReader`, or any object with the Arrow C interface
+                (`__arrow_c_stream__` or `__arrow_c_array__`), e.g. a Polars or pandas frame.
+            columns: Other column names, e.g. `{"value": "payload"}`; a column that is named here must exist.
+            partition: The partition of rows that have none.
+            timestamp: The timestamp of rows that have none.
+            headers: The headers of all rows, if there is no `headers` column.
+            timeout: Maximum seconds to wait for each batch of records, if that is less than `max.block.ms`.
             on_delivery: Called once per record, as in `send()`.
 
         Returns:
             One handle for all rows, in their order.
 
         Raises:
-            ArrowColumnError: a column is missing or of a type that cannot be sent; nothing was queued.
-            TypeError: this is no Arrow data.
-            MissingExtraError: pyarrow is not installed.
+            ArrowColumnError: if a column is missing or its type cannot be sent; nothing was queued.
+            TypeError: if `data` is not Arrow data.
+            MissingExtraError: if pyarrow is not installed.
             PartialSendError: as in `send_many()`.
             ProducerStateError: as in `send()`.
 

@@ -1,14 +1,14 @@
 """The handle for many deliveries that the bulk calls of the Producer return.
 
-Made by `producer.bulk`, which adds what was accepted: a `RecordSpan` (many records, no object each), or a future
-that there is anyway. Futures of a span's records are made when somebody asks for them.
+`producer.bulk` makes it and adds the accepted records: as a `RecordSpan` (many records without an object each), or
+as a future that exists already. A future for a record of a span is made on the first access.
 
 Invariants:
 
-1. A record has one future here at a time: it counts for itself whether it was asked, so a failure is observed once.
-2. Waiting for all, and asking for all outcomes, costs nothing per record where its batch was acknowledged, but for
-   the metadata that is given out.
-3. What was done to one handle (`cancel()`) has no say in the outcome of all.
+1. A record has one future here at a time. The future knows whether it was read, so a failure is observed once.
+2. In an acknowledged batch, waiting for all records and reading all outcomes costs nothing per record, except the
+   metadata that is returned.
+3. Cancelling one record's future does not change the outcome of the whole.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 class Deliveries(Sequence["DeliveryFuture"]):
     """The deliveries of records sent together, in their order.
 
-    Awaiting it gives the metadata of all, or raises the error of the first record that failed, once every
-    record is settled. `wait()` does the same without the metadata, which costs nothing per record. `outcomes()`
-    and `failed()` never raise a DeliveryError: they return each record's metadata or error, or the errors alone. An
-    index returns that record's own future, made when first asked for.
+    `await deliveries` waits until every record is settled. It returns the metadata of all records, or raises the
+    error of the first record that failed. `wait()` does the same without the metadata, and costs nothing per
+    record. `outcomes()` and `failed()` never raise a DeliveryError: they return each record's metadata or error, or
+    the errors alone. An index returns that record's own future, made on the first access.
 
     Example:
         >>> deliveries = await producer.send_many("orders", [b"1", b"2"])
@@ -49,7 +49,7 @@ class Deliveries(Sequence["DeliveryFuture"]):
         self._starts: list[int] = []
         # A span, or a list of futures.
         self._parts: list[RecordSpan | list[DeliveryFuture]] = []
-        # Of the records of spans: those that were asked for.
+        # Futures of span records that were accessed, by index.
         self._futures: dict[int, DeliveryFuture] = {}
         for future in futures:
             self._add_future(future)
@@ -57,7 +57,7 @@ class Deliveries(Sequence["DeliveryFuture"]):
     # -- for `aioproduce.producer.bulk` ---
 
     def _add_future(self, future: DeliveryFuture) -> None:
-        """One more record was accepted, and has its future (for the producer)."""
+        """Add one accepted record by its future (for the producer)."""
         part = self._parts[-1] if self._parts else None
         if isinstance(part, list):
             part.append(future)
@@ -67,7 +67,7 @@ class Deliveries(Sequence["DeliveryFuture"]):
         self._length += 1
 
     def _add_span(self, span: RecordSpan) -> None:
-        """More records were accepted together (for the producer)."""
+        """Add records that were accepted together (for the producer)."""
         if len(span):
             self._starts.append(self._length)
             self._parts.append(span)
@@ -158,7 +158,7 @@ class Deliveries(Sequence["DeliveryFuture"]):
         """Wait until every record is settled.
 
         Returns:
-            The errors of the records that were not acknowledged, by their index; empty when all is well.
+            The errors of the records that were not acknowledged, by their index; empty if none failed.
         """
         await self._settled()
         failed: dict[int, DeliveryError] = {}
@@ -172,7 +172,7 @@ class Deliveries(Sequence["DeliveryFuture"]):
         return failed
 
     async def _settled(self) -> None:
-        """Wait until every record is settled; asks for no outcome."""
+        """Wait until every record is settled; read no outcome."""
         for start, part in zip(self._starts, self._parts, strict=True):
             if isinstance(part, RecordSpan):
                 for result in part.results:
@@ -180,13 +180,13 @@ class Deliveries(Sequence["DeliveryFuture"]):
                         await _done(part.probe(result))
                 if all(result.is_done for result in part.results):
                     continue
-                # One was split: its records are in other batches now, and their futures find them.
+                # A batch was split: its records are in other batches now, and their futures find them.
             for index in range(start, start + len(part)):
                 while not (future := self._asked(index)).done():
-                    await _done(future)  # also when that very handle is cancelled: the record goes on
+                    await _done(future)  # again if that future is cancelled: the record goes on
 
     def _asked(self, index: int) -> DeliveryFuture:
-        """The future of a record, fit to be asked for its outcome: one that was cancelled is replaced."""
+        """Return the future of a record; replace a cancelled one, which cannot report the outcome."""
         future = self._future(index)
         if future.cancelled():
             future = future._again()

@@ -1,6 +1,6 @@
-"""Telling users what became of their records: delivery callbacks, and failures that nobody asked about.
+"""Reports of deliveries to users: delivery callbacks, and failures that nobody awaited.
 
-Called by the driver, outside the core's steps. Nothing that a callback raises is fatal: it is logged.
+Called by the driver, outside the core's steps. An exception of a callback is logged and never fatal.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class DeliveryReports:
     """Runs callbacks and reports failures.
 
     Args:
-        on_delivery_error: Called with the error of failed records that nobody awaits, once per batch of them.
+        on_delivery_error: Called with the error of failed records that nobody awaits, once per batch.
 
     Attributes:
-        unobserved_failures: How many such records there were.
-        is_told: Whether one line has reported all remaining records as lost: no further line follows.
+        unobserved_failures: Number of such records so far.
+        is_told: Whether one line has reported all remaining records as lost; no further line follows.
     """
 
     __slots__ = ("_bounded_log", "_on_delivery_error", "is_told", "unobserved_failures")
@@ -45,7 +45,7 @@ class DeliveryReports:
             _log.error("a delivery callback for %s-%d failed", result.topic, result.partition, exc_info=error)
 
     def unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
-        """`count` records of one batch failed, and their futures were dropped unasked."""
+        """Report `count` records of one batch that failed and whose futures were dropped unread."""
         self.unobserved_failures += count
         if not self.is_told:
             self._bounded_log.warning(

@@ -1,13 +1,13 @@
-"""What a producer does not record but looks up when somebody asks: how much is under way, and how old it is.
+"""Gauges that are computed on request: the amount and the age of the work in progress.
 
-Called by the ProducerLife, which gives the sensors these functions by the names of `metrics.GAUGES`.
+Called by the ProducerLife, which registers these functions by the names of `metrics.GAUGES`.
 
 Invariants:
 
-1. Nothing here costs anything per record. What is oldest stands first where it is kept anyway: the first pending
-   batch of all partitions, the first `send()` that waits.
-2. One question goes through all pending batches: how many records wait for a broker that stopped answering. It is
-   asked while there is such a broker, and buffer.memory bounds the batches (2,048 by default).
+1. Nothing here costs anything per record. The oldest item is the first in its collection: the first pending batch
+   of all partitions, the first waiting `send()`.
+2. One function reads all pending batches: the count of records that wait for a silent broker. It runs only while
+   there is such a broker, and buffer.memory bounds the batches (2,048 by default).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def gauges_before_the_start(config: ProducerConfig) -> Gauges:
-    """Those of a producer that has nothing under way."""
+    """Return the gauges of a producer that was not started."""
     return dict.fromkeys(GAUGES, lambda _: 0.0) | {
         "metadata-age": lambda _: nan,
         "buffer-total-bytes": lambda _: config.buffer_memory,
@@ -40,7 +40,7 @@ def gauges_before_the_start(config: ProducerConfig) -> Gauges:
 
 
 def gauges_of(sender: Sender, admission: Admission) -> Gauges:
-    """Those of a producer that was started."""
+    """Return the gauges of a producer that was started."""
     pool = sender.pool
     return {
         "requests-in-flight": lambda _: sender.connections.in_flight,
@@ -74,13 +74,13 @@ def _transaction_gauges(sender: Sender) -> Gauges:
 
 
 def oldest_record_age(sender: Sender, now: float) -> float:
-    """Seconds since the oldest record was accepted that has no outcome yet; 0 where there is none."""
+    """Return the seconds since the oldest record without an outcome was accepted; 0 if there is none."""
     oldest = sender.accumulator.oldest_incomplete
     return 0.0 if oldest is None else max(now - oldest.created_at, 0.0)
 
 
 def silent_brokers(sender: Sender, now: float) -> list[SilentBroker]:
-    """The brokers that stopped answering, and what waits for each."""
+    """Return the brokers that stopped answering, and the records that wait for each."""
     silent = sender.connections.silent(now)
     if not silent:
         return []

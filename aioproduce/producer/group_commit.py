@@ -1,16 +1,17 @@
 """Many tasks, one transaction after another: `send()` returns when the transaction with its record is committed.
 
-Made by `Producer.group_commit()`. Who sends first begins a transaction; the core commits it when its time is over,
-or aborts it where a record failed. A service that does a transaction for each request does some hundred a second.
+Made by `Producer.group_commit()`. The first task that sends begins a transaction. The core commits it when its time
+is over, or aborts it if a record failed. One transaction for each request would allow only some hundred requests a
+second.
 
 Its time is over after `interval`, or when nobody has sent for a tenth of that: tasks that all wait for their commit
-send nothing meanwhile, and need not wait for the rest of the interval.
+send nothing more, and need not wait for the rest of the interval.
 
 Invariants:
 
-1. A record is in one transaction, and its sender is told what became of that one.
+1. A record is in one transaction, and its sender gets the outcome of that transaction.
 2. No task leads: a cancelled task ends only its own wait. Its record stays in the transaction.
-3. While a transaction is being ended nothing is added: who comes waits for the next one.
+3. Nothing is added to a transaction that is ending: later senders wait for the next one.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ if TYPE_CHECKING:
 
 
 _CALM: Final = 0.1
-"""The share of the interval after which nobody else is expected."""
+"""Share of the interval: after so long without a record, the transaction ends."""
 
 
 @final
 class _Shared:
-    """The transaction that tasks share now.
+    """The current shared transaction.
 
     Attributes:
-        transaction: They send in it.
-        core: The core's side.
-        whole: Ends when it has its outcome.
-        ends_at: When it is committed at the latest.
-        count: Its records.
+        transaction: The transaction of all tasks.
+        core: The core's side of it.
+        whole: An operation that ends when the transaction has its outcome.
+        ends_at: The latest time of its commit.
+        count: The number of its records.
     """
 
     __slots__ = ("core", "count", "ends_at", "transaction", "whole")
@@ -66,11 +67,11 @@ class GroupCommit(Generic[K, V]):
     """Sends in transactions that tasks share.
 
     Args:
-        transactions: The producer's.
-        life: The producer's.
-        interval: Seconds that a transaction is open for at most; it ends earlier when nobody has sent for a tenth
-            of that.
-        records: Records after which it is ended earlier.
+        transactions: The producer's transactions.
+        life: The producer's life.
+        interval: Maximum seconds that a transaction is open; it ends earlier when nobody has sent for a tenth of
+            that.
+        records: Number of records after which a transaction ends earlier.
 
     Example:
         >>> async def main():
@@ -115,11 +116,11 @@ class GroupCommit(Generic[K, V]):
             headers: As in `Producer.send()`.
 
         Raises:
-            TransactionFailedError: If any task's record in the transaction failed: all of it is aborted.
+            TransactionFailedError: if any task's record in the transaction failed; the transaction is aborted.
                 Send again.
-            TransactionTimedOutError: The coordinator aborted it. Send again.
-            TransactionUnconfirmedError: No answer came in time: whether it is committed is not known yet.
-            ProducerError: As in `Producer.send()`.
+            TransactionTimedOutError: if the coordinator aborted it. Send again.
+            TransactionUnconfirmedError: if no answer came in time; its outcome is not known yet.
+            ProducerError: as in `Producer.send()`.
         """
         while True:
             shared = await self._join()
@@ -128,7 +129,7 @@ class GroupCommit(Generic[K, V]):
                     topic, value, key, partition=partition, timestamp=timestamp, headers=headers
                 )
             except TransactionStateError:
-                # It waited for room, and the transaction ended meanwhile; nothing was queued.
+                # The transaction ended while the send waited for room; nothing was queued.
                 if shared.transaction.is_open or self._transactions.manager.error is not None:
                     raise
                 continue
@@ -142,7 +143,7 @@ class GroupCommit(Generic[K, V]):
         return delivery.result()
 
     async def _join(self) -> _Shared:
-        """The open transaction, begun where there is none."""
+        """Return the open transaction; begin one if there is none."""
         self._life.check_callable()
         if self._transactions.group is not self:
             raise TransactionStateError(
@@ -164,7 +165,7 @@ class GroupCommit(Generic[K, V]):
         return shared
 
     def _joined(self, shared: _Shared) -> None:
-        """It has one record more: is it full, and when is nobody else expected?"""
+        """Count one more record; end the transaction if it is full, else set the time of its commit."""
         now = self._life.driver.now()
         shared.count += 1
         if shared.count >= self._records and shared.transaction.is_open:
@@ -173,7 +174,7 @@ class GroupCommit(Generic[K, V]):
             shared.core.commits_at = min(shared.ends_at, now + _CALM * self._interval)
 
     async def _wait(self, whole: Operation) -> None:
-        """Wait for the end: its time, all records, and the coordinator's answer, each with its bound."""
+        """Wait for the outcome; the bound adds up the interval, the deliveries and the coordinator's answer."""
         config, driver = self._life.config, self._life.driver
         waiter = driver.make_waiter()
         whole.when_done(waiter.notify)
@@ -185,7 +186,7 @@ class GroupCommit(Generic[K, V]):
         if not whole.is_done:
             self._life.check_running()
             raise TransactionUnconfirmedError(
-                "no answer came for the commit in time, so its outcome is not known yet. The producer goes on "
+                "no answer came for the commit in time, so its outcome is not known yet. The producer keeps "
                 "asking; sending the record again can duplicate it",
                 recover="begin",
             )
@@ -201,7 +202,7 @@ class GroupCommit(Generic[K, V]):
         self._life.check_callable()
         if self._transactions.group is not None:
             raise TransactionStateError(
-                "the producer has a group commit already: send by that one, or use another producer",
+                "the producer has a group commit already: send with that one, or use another producer",
                 recover="new producer",
             )
         self._transactions.group = self
@@ -213,7 +214,7 @@ class GroupCommit(Generic[K, V]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Commit what is open, and wait for it; what became of it is for those who sent."""
+        """Commit the open transaction and wait for it; its outcome goes to the senders."""
         shared = self._shared
         self._transactions.group = None
         if shared is None or shared.whole.is_done or self._life.is_over:

@@ -1,7 +1,6 @@
-"""What users may hand to `send()`, checked and put into the one form that the core knows.
+"""Checks of the input of `send()`, and its conversion to the one form that the core accepts.
 
-Called by the Producer, once per record where the input is not in that form already. Everything refused here is
-refused before anything was queued.
+Called by the Producer, once per record, unless the input has that form already. A refused record was never queued.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ _MAX_TIMESTAMP: Final = 2**63 - 1
 
 
 def check_topic(topic: object) -> None:
-    """Refuse what Kafka would not take as a topic's name.
+    """Refuse a topic name that Kafka would refuse.
 
     Raises:
-        InvalidTopicError: with the rule that is broken.
+        InvalidTopicError: if the name is invalid; the message has the rule.
     """
     if not isinstance(topic, str):
         raise InvalidTopicError(f"a topic must be a str, not {type(topic).__name__}", topic=topic)
@@ -50,7 +49,7 @@ def check_topic(topic: object) -> None:
 
 
 def check_partition(partition: object) -> None:
-    """Refuse what can be no partition's number in any topic."""
+    """Refuse a value that is not a partition number of any topic."""
     if not isinstance(partition, int) or isinstance(partition, bool):
         raise InvalidRecordError(f"partition must be an int or None, not {type(partition).__name__}")
     if partition < 0:
@@ -60,23 +59,24 @@ def check_partition(partition: object) -> None:
 
 
 def _shown(number: int) -> str:
-    # Python refuses to print a number of thousands of digits.
+    # Python refuses to print a number with thousands of digits.
     return str(number) if number.bit_length() < 128 else f"a number of {number.bit_length()} bits"
 
 
 def serialize(
     field: str, value: Any, topic: str, serializer: Callable[[Any], bytes | None] | None
 ) -> bytes | None:
-    """The bytes of a key or value.
+    """Return the bytes of a key or value.
 
     Args:
         field: `"key"` or `"value"`.
-        value: What `send()` was given; not None.
-        topic: For the message.
-        serializer: The configured one, or `None`.
+        value: The argument of `send()`; not None.
+        topic: The topic, for error messages.
+        serializer: The configured serializer, or `None`.
 
     Raises:
-        SerializationError: there is no serializer for this type, or it raised, or it did not give bytes.
+        SerializationError: if the type needs a serializer and there is none, or if the serializer raised or did not
+            return bytes.
     """
     if serializer is None:
         if value.__class__ is bytes:
@@ -99,13 +99,13 @@ def serialize(
             field=field,
             topic=topic,
         ) from error
-    given: object = serialized  # what a serializer gives need not be what its type says
+    given: object = serialized  # a serializer may return another type than its annotation says
     if given is None:
         return None
     if isinstance(given, bytes | bytearray | memoryview):
         return _exact_bytes(given)
     if isinstance(given, Coroutine):
-        given.close()  # or Python warns on top that nobody awaited it
+        given.close()  # else Python also warns that nobody awaited it
     raise SerializationError(
         f"the {field} serializer returned {type(given).__name__} for topic {topic!r}; it must return bytes or None"
         + (
@@ -119,15 +119,15 @@ def serialize(
 
 
 def _exact_bytes(value: bytes | bytearray | memoryview) -> bytes:
-    # The compiled hot path takes no subclass of bytes; by its buffer, as a subclass may define `__bytes__`.
+    # The compiled hot path accepts no subclass of bytes. Copy the buffer, since a subclass may define `__bytes__`.
     return value if type(value) is bytes else bytes(memoryview(value))
 
 
 def timestamp_ms(timestamp: object) -> int:
-    """Milliseconds since the epoch.
+    """Return a timestamp in milliseconds since the epoch.
 
     Raises:
-        InvalidTimestampError: neither an int of that range nor an aware datetime.
+        InvalidTimestampError: if it is neither an int from 0 to 2^63 - 1 nor an aware datetime.
     """
     if isinstance(timestamp, datetime):
         if timestamp.utcoffset() is None:
@@ -152,13 +152,13 @@ def timestamp_ms(timestamp: object) -> int:
 
 @final
 class RecordInput:
-    """Reads what users hand in, with the serializers of one producer.
+    """Reads the input of users with the serializers of one producer.
 
     Args:
         config: The settings; None for no serializers.
 
     Attributes:
-        has_serializers: Whether there are any.
+        has_serializers: Whether there is a key or a value serializer.
     """
 
     __slots__ = ("_key_serializer", "_value_serializer", "has_serializers")
@@ -169,11 +169,11 @@ class RecordInput:
         self.has_serializers: bool = self._key_serializer is not None or self._value_serializer is not None
 
     def key(self, topic: str, key: Any) -> bytes | None:
-        """The bytes of a key that is not None."""
+        """Return the bytes of a key that is not None."""
         return serialize("key", key, topic, self._key_serializer)
 
     def value(self, topic: str, value: Any) -> bytes | None:
-        """The bytes of a value that is not None."""
+        """Return the bytes of a value that is not None."""
         return serialize("value", value, topic, self._value_serializer)
 
     def read(
@@ -186,7 +186,7 @@ class RecordInput:
         headers: Headers | None,
         now_ms: int,
     ) -> SerializedRecord:
-        """The record in the core's form; its timestamp is its own, or now (ms since the epoch)."""
+        """Return the record in the core's form; `now_ms` (ms since the epoch) is the default timestamp."""
         if topic.__class__ is not str:
             check_topic(topic)
         return SerializedRecord(
@@ -199,7 +199,7 @@ class RecordInput:
         )
 
     def read_record(self, record: ProducerRecord, now_ms: int) -> SerializedRecord:
-        """Likewise, of a record that is an object."""
+        """Return a `ProducerRecord` in the core's form, as `read()` does."""
         return self.read(
             record.topic,
             record.value,
@@ -212,7 +212,7 @@ class RecordInput:
 
 
 def header_list(headers: object) -> Sequence[Header] | None:
-    """Headers as a sequence; what is in it is checked where it is encoded."""
+    """Return headers as a sequence; the encoder checks its items."""
     if isinstance(headers, list | tuple):
         return headers or None
     if isinstance(headers, str | bytes | bytearray | memoryview | Mapping):

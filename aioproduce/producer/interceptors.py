@@ -1,26 +1,26 @@
-"""The chain of interceptors around a producer (KIP-42): they see each record before and after, and cannot break it.
+"""The chain of interceptors around a producer (KIP-42): they see each record and its outcome, and cannot break it.
 
 Called by the Producer. An interceptor is any object with
 
 - `on_send(record) -> record`, or `on_acknowledgement(metadata, error)`, or both, as in Kafka;
-- or `intercept(record) -> (record, on_outcome)`, where it must know whose outcome is told, as one that measures or
-  traces must: `on_outcome(metadata, error)` is called for this record. Kafka tells records apart by their headers
+- or `intercept(record) -> (record, on_outcome)`: the producer calls `on_outcome(metadata, error)` for exactly this
+  record. An interceptor that measures or traces needs it. In Kafka it would identify records by their headers
   (KIP-512).
 
-One that has `intercept_transaction(transactional_id) -> (body, on_ended)` is also asked at the begin of each
-transaction: `body` is a context manager that stands around the body of `async with producer.transaction()`, and
-`on_ended(outcome, error)` is called once, however the transaction was begun; the outcome is `None` where it is not
+If an interceptor has `intercept_transaction(transactional_id) -> (body, on_ended)`, the producer calls it when a
+transaction begins. `body` is a context manager around the body of `async with producer.transaction()`.
+`on_ended(outcome, error)` is called once, whichever call began the transaction. The outcome is `None` if it is not
 known when the producer ends.
 
-What one raises is logged; the record goes on as it was.
+An exception of an interceptor is logged; the record is sent as it was before.
 
-One that has `begin_audit` (`aioproduce.audit.Auditor`) is none of these: the producer itself does its work, in C.
+An object with `begin_audit` (`aioproduce.audit.Auditor`) is not called here: the producer does its work in C.
 
 Invariants:
 
 1. Each record that an interceptor saw has one outcome: acknowledged, failed, or never queued. Refused and cancelled
-   sends are told as the last, with partition -1 unless it was chosen.
-2. A batch made with `create_batch()` is seen by no `on_send` or `intercept`: its records are written already.
+   sends are reported as never queued, with partition -1 unless it was chosen.
+2. No `on_send` or `intercept` sees a batch of `create_batch()`: its records are encoded already.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Interceptors:
         ]
 
     def intercept(self, record: ProducerRecord) -> tuple[ProducerRecord, OnOutcome]:
-        """What each made of the record that the one before it gave, and whom to tell what became of it."""
+        """Pass the record through each interceptor; return the last record and the callback for its outcome."""
         told: list[OnOutcome] = []
         for each in self._interceptors:
             if hasattr(each, "intercept"):
@@ -73,7 +73,7 @@ class Interceptors:
         return record, partial(_tell, told) if self._has_intercept else self.on_acknowledgement
 
     def transaction_began(self, transactional_id: str) -> WatchedTransaction:
-        """A transaction is open, begun by the calling task."""
+        """Call the interceptors when the calling task begins a transaction."""
         bodies, told = [], []
         for each in self._interceptors:
             if hasattr(each, "intercept_transaction"):
@@ -87,7 +87,7 @@ class Interceptors:
         return WatchedTransaction(bodies, told)
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
-        """Tell each what became of a record that none of them saw before."""
+        """Report the outcome of a record to each interceptor's `on_acknowledgement`."""
         _tell(self._on_acknowledgement, metadata, error)
 
 
@@ -96,8 +96,8 @@ class WatchedTransaction:
     """One transaction, as the interceptors see it.
 
     Args:
-        bodies: What stands around its body.
-        told: Whom to tell of its end.
+        bodies: The context managers around its body.
+        told: The callbacks for its end.
     """
 
     __slots__ = ("_bodies", "_entered", "_told")
@@ -108,7 +108,7 @@ class WatchedTransaction:
         self._entered = ExitStack()
 
     def enter(self) -> None:
-        """The body begins, in the task that calls."""
+        """Enter the context managers when the body begins, in the calling task."""
         for body in self._bodies:
             try:
                 self._entered.enter_context(body)
@@ -116,14 +116,14 @@ class WatchedTransaction:
                 _log.exception("an interceptor failed at the begin of a transaction's body")
 
     def leave(self) -> None:
-        """The body has ended."""
+        """Leave the context managers when the body has ended."""
         try:
             self._entered.close()
         except Exception:
             _log.exception("an interceptor failed at the end of a transaction's body")
 
     def ended(self, outcome: TransactionOutcome | None, error: BaseException | None) -> None:
-        """It has its outcome."""
+        """Report the transaction's outcome."""
         for tell in self._told:
             try:
                 tell(outcome, error)
@@ -132,10 +132,10 @@ class WatchedTransaction:
 
 
 def make_interceptors(given: Sequence[Any]) -> Interceptors | None:
-    """Those that are to be called, or None where there are none.
+    """Return the chain of interceptors, without an Auditor; None if there are none.
 
     Raises:
-        ConfigError: as `auditor_of()`.
+        ConfigError: as in `auditor_of()`.
     """
     auditor = auditor_of(given)
     called = [each for each in given if each is not auditor]
@@ -143,10 +143,10 @@ def make_interceptors(given: Sequence[Any]) -> Interceptors | None:
 
 
 def auditor_of(given: Sequence[Any]) -> RecordAuditor | None:
-    """The one that numbers records, if there is one.
+    """Return the Auditor, which numbers records; None if there is none.
 
     Raises:
-        ConfigError: there are several: a record has one number.
+        ConfigError: if there are several, because a record carries one number.
     """
     auditors = [each for each in given if hasattr(each, "begin_audit")]
     if len(auditors) > 1:
@@ -158,7 +158,7 @@ def auditor_of(given: Sequence[Any]) -> RecordAuditor | None:
 
 
 def tell_refused(record: ProducerRecord, on_outcome: OnOutcome, error: BaseException) -> None:
-    """Tell of a record that was never queued."""
+    """Report a record that was never queued."""
     partition = record.partition if isinstance(record.partition, int) else -1
     topic = record.topic if isinstance(record.topic, str) else str(record.topic)
     on_outcome(RecordMetadata(topic, partition, -1, -1, -1, -1), error)
@@ -173,7 +173,7 @@ def _on_send(on_send: Callable[[ProducerRecord], Any], record: ProducerRecord) -
     if isinstance(changed, ProducerRecord):
         return changed
     _log.error(
-        "an interceptor's on_send gave %s, not a ProducerRecord; the record goes on without it",
+        "an interceptor's on_send returned %s, not a ProducerRecord; the record goes on without it",
         type(changed).__name__,
     )
     return record
@@ -192,8 +192,8 @@ def _intercept(
             told.append(on_outcome)
             return changed
     _log.error(
-        "an interceptor's intercept gave %s, not a ProducerRecord and whom to tell its outcome; the record goes on "
-        "without it",
+        "an interceptor's intercept returned %s, not a ProducerRecord and a callback for its outcome; the record "
+        "goes on without it",
         type(given).__name__,
     )
     return record

@@ -1,13 +1,13 @@
-"""The life of a producer: made, started, closed, or ended by the death of its sender; and where it may be called.
+"""The life of a producer from its start to its close or its sender's death; the checks of where it may be called.
 
-Owned by the Producer, which asks `check_callable()` before anything else. Holds what lives from start to close: the
+Owned by the Producer, which calls `check_callable()` first. It holds the objects that live from start to close: the
 driver, the core, and the admission between them.
 
 Invariants:
 
-1. The short way of `send()` is open from `start()` to the first step of the end, and in no other state.
-2. Every way to the end (close, a cancelled close, the sender's death) settles every delivery, runs its
-   callbacks and drops every socket, in bounded time.
+1. The fast path of `send()` is open from `start()` to the first step of the end, and in no other state.
+2. Each end (close, a cancelled close, the sender's death) settles every delivery, runs its callbacks and drops
+   every socket, in bounded time.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioproduce")
 
-# An aborted socket reports its end in the loop's next turn, a thread when its batch is compressed; what does not by
-# then is left to itself.
+# An aborted socket ends in the loop's next turn, and a compressing thread with its batch. After this time they are
+# left behind.
 _ABORT_BOUND: Final = 5.0
 
-# Started and not closed, for who looks for what was forgotten; it keeps none alive. All threads share it: each step
-# is one call of dict's.
+# Producers that were started and not closed, to find forgotten ones; it keeps none alive. All threads share it, so
+# each step is one call of a dict method.
 _open: Final[dict[int, ref[ProducerLife]]] = {}
 
 
 def open_producers() -> list[ProducerLife]:
-    """The producers of this process that were started and not closed, dead ones included."""
+    """Return the producers of this process that were started and not closed, dead ones included."""
     lives = (each() for each in list(_open.values()))
     return [life for life in lives if life is not None and life.is_of_this_process]
 
@@ -83,18 +83,18 @@ atexit.register(_tell_at_exit)
 
 @final
 class ProducerLife:
-    """What there is between `start()` and `close()`.
+    """The state and the parts of a producer between `start()` and `close()`.
 
     Attributes:
         config: The producer's configuration.
-        state: Where it is.
+        state: The producer's state.
         reports: Callbacks and unobserved failures.
-        abandoned_records: Records that were accepted and given up, by a close that had no more time or by the
-            sender's death.
-        given_up: Those of them that the latest close gave up, by topic.
+        abandoned_records: Number of accepted records that were dropped because a close ran out of time or the
+            sender died.
+        given_up: The records that the latest close dropped, by topic.
         is_closed_at_exit: Whether its owner closes it at the exit, after this module's hook, as `logging` does.
-        driver: The event loop's side, once started; `sender` and `admission` likewise.
-        appenders: The way of records that need no decision, by topic.
+        driver: The event loop's side; it exists after the start, as do `sender` and `admission`.
+        appenders: The fast path for records that need no decision, by topic.
     """
 
     __slots__ = (
@@ -143,7 +143,7 @@ class ProducerLife:
         self.metrics.gauges |= gauges_before_the_start(config)
         self._started_at_ms = 0
         self.reports: DeliveryReports = DeliveryReports(config.on_delivery_error)
-        # Marks are of a producer that tells of its own end.
+        # A producer of marks is silent: the producer that it serves reports its own end.
         self._losses = LossReports(config.client_id, self.reports, is_silent=marks is not None)
         self.appenders: dict[str, TopicAppender] = {}
         self.abandoned_records: int = 0
@@ -170,7 +170,7 @@ class ProducerLife:
         driver = make_driver(self.config, self.metrics, self._unobserved_failure)
         self.driver = driver
         self._started_at_ms = _wall_ms(driver)
-        # From the interpreter's own generator: whoever seeds that gets the same choices again.
+        # Seeded from the interpreter's generator: seeding that repeats the choices.
         chance = random.Random(random.getrandbits(64))
         self.sender = Sender(
             self.config,
@@ -203,16 +203,16 @@ class ProducerLife:
         self.metrics.refused(self.driver.now(), count)
 
     def count_refusal(self, error: BaseException, count: int = 1) -> None:
-        """Count so many records as refused if it was by an error of ours, or because their sender was cancelled.
+        """Count `count` records as refused if the error is ours or their sender was cancelled.
 
-        KafkaProducer counts both: what it throws itself, and the interrupt of a thread that waits in `send()`.
+        KafkaProducer counts both: its own exceptions, and the interrupt of a thread that waits in `send()`.
         """
         if isinstance(error, ProducerError) or not isinstance(error, Exception | GeneratorExit):
             self.refused(count)
 
     @contextmanager
     def counting_refusals(self, count: int = 1) -> Iterator[None]:
-        """Count so many records as refused if what is done here raises for them."""
+        """Count `count` records as refused if the body of the context raises."""
         try:
             yield
         except BaseException as error:
@@ -220,7 +220,7 @@ class ProducerLife:
             raise
 
     def read_metrics(self) -> MetricsSnapshot:
-        """As `Producer.metrics()`."""
+        """Return the metrics; see `Producer.metrics()`."""
         now = self.driver.now() if self.was_started else 0.0
         return snapshot(
             self.metrics,
@@ -232,21 +232,21 @@ class ProducerLife:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing goes on any more; while it closes, what was begun still ends."""
+        """Whether the producer is closed or dead. A closing one still finishes its work."""
         return self.state is ProducerState.CLOSED or self.state is ProducerState.DIED
 
     @property
     def was_started(self) -> bool:
-        """Whether there is a core, dead or alive: one can be closed without ever having been started."""
+        """Whether there is a core, dead or alive: a producer can be closed without a start."""
         return self._pid != 0
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether it was started here, and not in a parent that forked."""
+        """Whether it was started in this process, and not in a parent that forked."""
         return self._pid == os.getpid()
 
     def _security(self) -> Security | None:
-        """How connections are encrypted, and how they log in; `None` for plaintext without a login."""
+        """Return the encryption and the login of connections; `None` for plaintext without a login."""
         if self.config.security_protocol == "PLAINTEXT":
             return None
         from aioproduce.security.making import make_security
@@ -255,21 +255,21 @@ class ProducerLife:
             return make_security(self.config)
 
     def _telemetry(self) -> TelemetryPayload | None:
-        """What the cluster is pushed where it asks for metrics."""
+        """Return the source of the metrics that are pushed to the cluster; None if the push is disabled."""
         if not self.config.enable_metrics_push:
             return None
         rack = self.config.client_rack
         return TelemetryPayload(self.read_metrics, self._started_at_ms, {"client_rack": rack} if rack else {})
 
     def _audit(self) -> tuple[MarkSource, Callable[[], int]] | None:
-        """Who makes this start's marks, where records are numbered."""
+        """Return the source of this start's marks and its clock, if an Auditor numbers records."""
         auditor = auditor_of(self.config.interceptors)
         return None if auditor is None else (auditor.begin_audit(self.config.client_id), self.wall_ms)
 
     def _start_marks(self, source: MarkSource, wall_ms: Callable[[], int]) -> None:
-        """Marks of a transactional producer go by a life of their own: an abort must not take them with it.
+        """Send the marks of a transactional producer by a separate life, so that an abort does not drop them.
 
-        So a producer that was fenced still says what became of its records. It costs a connection or two.
+        A fenced producer can so still report its records' outcomes. It costs a connection or two.
         """
         audit = self.sender.audit
         assert audit is not None
@@ -284,7 +284,7 @@ class ProducerLife:
         self._marks_life.start()
 
     async def close(self, timeout: float | None) -> None:
-        """As `Producer.close()`."""
+        """Close the producer; see `Producer.close()`."""
         marks = self._marks_life
         if marks is None:
             await self._end(timeout)
@@ -299,15 +299,15 @@ class ProducerLife:
                 await marks.close(0)
             raise
         if self.state is ProducerState.DIED and self.driver.running_loop() is self.driver.loop:
-            # Its death has cancelled the body's scope on trio.
+            # On trio the death has cancelled the body's scope.
             with self.driver.shielded():
                 await marks.close(_ABORT_BOUND)
             return
-        # Every record has its outcome now, so the last mark can tell it.
+        # Every record has its outcome now, so the last mark can report it.
         await marks.close(None if ends_at is None else max(0.0, ends_at - self.driver.now()))
 
     def give_up(self) -> None:
-        """Fail what is not settled, and wait for nothing."""
+        """Fail the records that are not settled; wait for nothing."""
         self.given_up = self._outstanding()
         self.abandoned_records += self.given_up.count
         self.sender.abort(self.driver.now())
@@ -328,7 +328,7 @@ class ProducerLife:
             return
         driver = self.driver
         if self.state is ProducerState.DIED and self.is_of_this_process and driver.has_ended:
-            # It died of the end of its loop, asyncio.run()'s say: there is nothing left to close, nor where.
+            # Its loop ended, e.g. with asyncio.run(): nothing is left to close, and no loop to close it on.
             _is_open(self, False)
             return
         self.check_place()
@@ -341,16 +341,16 @@ class ProducerLife:
         try:
             self.sender.begin_close(now)
             driver.wake()
-            # With 0 not even what is ready may go: it would be reported failed and be in the log.
+            # With 0 not even ready batches may be sent: they would be reported failed and be in the log.
             if timeout == 0 or not await driver.join(inf if timeout is None else now + timeout):
                 self.give_up()
                 if not await driver.join(driver.now() + _ABORT_BOUND):
                     await self._leave_behind()
         except BaseException as error:
-            # Cancelled while closing: nothing may be left behind all the same.
+            # Also after a cancellation, the close must leave nothing behind.
             self.give_up()
             self._losses.close_cancelled(self.given_up)
-            # A coroutine that is thrown away (GeneratorExit) may not wait for anything.
+            # A coroutine that is closed (GeneratorExit) must not wait.
             if not isinstance(error, GeneratorExit) and not await driver.end_aborted(
                 driver.now() + _ABORT_BOUND
             ):
@@ -361,23 +361,23 @@ class ProducerLife:
                 self._move("closed")
 
     def body(self) -> AbstractContextManager[object]:
-        """What stands around the body of `async with producer:`."""
+        """Return the context manager around the body of `async with producer:`."""
         return self.driver.body()
 
     def check_alive(self) -> None:
-        """Raise what the sender died of, if it did: the end of an `async with` that nobody else told so."""
+        """Raise the error that the sender died of, if it died: for an `async with` that ends without an error."""
         if self.state is not ProducerState.DIED:
             return
         if isinstance(self._death, KeyboardInterrupt | SystemExit):
             raise self._death
-        # Not a cancelled sender's: that would silently end the task that comes here, which nobody has cancelled.
+        # Never the sender's CancelledError: it would silently end this task, which nobody has cancelled.
         self.check_running()
 
     async def _leave_behind(self) -> None:
-        """End the sender though something has not ended: a compression that takes long, or a socket."""
+        """End the sender although a compression or a socket has not ended."""
         _log.warning(
-            "closed by force, and left to itself what did not end within %g s: a thread that compresses (the "
-            "interpreter's exit waits for it), or a socket",
+            "the close was forced: a compressing thread (the interpreter's exit waits for it) or a socket did not "
+            "end within %g s and is left behind",
             _ABORT_BOUND,
         )
         await self.driver.kill()
@@ -385,7 +385,7 @@ class ProducerLife:
 
     @property
     def outstanding_records(self) -> int:
-        """Records that were accepted and have no outcome yet."""
+        """Number of accepted records without an outcome."""
         return self._outstanding().count if self.was_started else 0
 
     def _outstanding(self) -> LostRecords:
@@ -393,19 +393,19 @@ class ProducerLife:
 
     @property
     def unobserved_failures(self) -> int:
-        """Records that failed and that nobody asked for or was told of."""
+        """Number of failed records that nobody awaited and that had no delivery callback."""
         self.look_for_end()
         if self.was_started and self.driver.has_ended:
-            self._count_lost()  # the loop has no next turn, in which it would be done
+            self._count_lost()  # the loop has ended: no next turn will do it
         return self.reports.unobserved_failures
 
     def look_for_end(self) -> None:
-        """Notice an event loop that was closed under the open producer, and that told nobody."""
+        """Check whether the event loop was closed under the open producer, which nothing else reports."""
         if not self.is_over and self.is_of_this_process:
             self.driver.look_for_end()
 
     def tell_at_exit(self) -> None:
-        """Say what is lost with the process, which ends with this producer still open."""
+        """Log the records that are lost because the process ends while this producer is open."""
         self.look_for_end()
         if not self.is_over and not self.is_closed_at_exit:
             self._losses.process_ends(self._outstanding())
@@ -414,7 +414,7 @@ class ProducerLife:
         return str(self._death) if self.driver.ended_with_loop else f"the sender task died ({self._death!r})"
 
     def _count_lost(self) -> None:
-        """Count what failed with the loop and what nobody has asked for by now, once."""
+        """Count, once, the records that failed with the loop and that nobody has read so far."""
         if self.driver.ended_with_loop:
             for batch in self.sender.accumulator.incomplete:
                 count = batch.result.take_unobserved()
@@ -423,11 +423,11 @@ class ProducerLife:
 
     def _sender_died(self, error: BaseException) -> None:
         if not self.is_of_this_process:
-            return  # a copy that fork() made: the records are the parent's
+            return  # a copy made by fork(): the records belong to the parent
         lost = self._outstanding()
         self.abandoned_records += lost.count
         if self.state is ProducerState.CLOSED:
-            # Cancelled together with the close() that had settled everything: the callbacks are still due.
+            # The sender was cancelled after close() had settled everything: the callbacks are still due.
             self.sender.die(error, self._why_dead(), self.driver.now())
             self.run_callbacks()
             return
@@ -440,10 +440,10 @@ class ProducerLife:
             _log.critical("the sender task died: nothing more can be sent", exc_info=error)
         self.sender.die(error, self._why_dead(), self.driver.now())
         if self.driver.has_ended:
-            return  # a callback may not run elsewhere than on the loop, where nothing runs any more
+            return  # callbacks run only on the loop, and it has ended
         self.run_callbacks()
         if ended_with_loop:
-            # By then those who were awaiting a record have heard of it, or were cancelled with all else.
+            # By then each task that awaited a record has its error, or was cancelled with all others.
             self.driver.on_next_turn(self._count_lost)
 
     def run_callbacks(self) -> None:
@@ -460,16 +460,16 @@ class ProducerLife:
     # -- where and when a call is allowed ---
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch: the timestamp of a record that has none (before `start()`, too)."""
+        """Return the default timestamp of records, in milliseconds since the epoch (before `start()`, too)."""
         return _wall_ms(self.driver if self.was_started else None)
 
     def check_callable(self) -> None:
-        """Refuse a call that comes at the wrong time or from the wrong place."""
+        """Refuse a call in the wrong state, or from another process or loop."""
         self.check_running()
         self.check_place()
 
     def check_place(self) -> None:
-        """Refuse another process and another loop than those of `start()`."""
+        """Refuse a call from another process or another loop than those of `start()`."""
         if not self.is_of_this_process:
             raise ForkedProcessError(
                 f"this producer was started in process {self._pid} and fork() copied it into {os.getpid()}: its "
@@ -478,9 +478,9 @@ class ProducerLife:
         if self.driver.running_loop() is not self.driver.loop:
             if self.driver.has_ended:
                 raise WrongEventLoopError(
-                    "the event loop that this producer was started on has ended: what was not acknowledged by then "
-                    "may be lost. Close a producer before its loop ends (`async with producer:` within what "
-                    "asyncio.run() runs), and make another one for this loop: Producer(producer.config)"
+                    "the event loop that this producer was started on has ended: records that were not "
+                    "acknowledged by then may be lost. Close a producer before its loop ends (`async with "
+                    "producer:` inside asyncio.run()), and make a new one for this loop: Producer(producer.config)"
                 )
             raise WrongEventLoopError(
                 "this producer runs on another event loop than the one that calls it: use one producer per loop, "
@@ -504,7 +504,7 @@ class ProducerLife:
 
 
 def _opens_nothing(is_open: bool) -> None:
-    """Nothing but marks goes by that life."""
+    """Open no path: only marks are sent by that life."""
 
 
 def _is_open(life: ProducerLife, is_open: bool) -> None:

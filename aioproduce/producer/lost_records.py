@@ -1,12 +1,12 @@
-"""What a producer says of accepted records that nobody acknowledges any more: how many, which topics, what to do.
+"""Log lines about accepted records that are lost: each names their count, their topics and the remedy.
 
-Called by the ProducerLife at each end that is not an orderly one: an event loop that ends under an open producer, a
-`close()` that is cancelled, and the interpreter's exit.
+Called by the ProducerLife when a producer ends without an orderly close: its event loop ends, `close()` is
+cancelled, or the interpreter exits.
 
 Invariants:
 
-1. Each end is one line, whatever the number of topics: `DeliveryReports` says nothing more of single batches.
-2. No record is counted twice as one whose failure nobody observed, and none that somebody asks for meanwhile.
+1. Each such end logs one line, for any number of topics. `DeliveryReports` then logs no single batches.
+2. No record is counted twice as an unobserved failure. A record that somebody still reads is not counted.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class LostRecords:
     """Accepted records without an outcome, at one instant.
 
     Attributes:
-        by_topic: How many, by topic.
-        sent: How many of them were sent at least once: those may be in the log.
+        by_topic: Number of records by topic.
+        sent: Number of records that were sent at least once; they may be in the log.
     """
 
     by_topic: Counter[str]
@@ -45,7 +45,7 @@ class LostRecords:
 
     @classmethod
     def of(cls, batches: Iterable[ProducerBatch]) -> Self:
-        """The records of these batches, except those that have their outcome."""
+        """Count the records of these batches that have no outcome yet."""
         by_topic: Counter[str] = Counter()
         sent = 0
         for batch in batches:
@@ -56,7 +56,7 @@ class LostRecords:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of records."""
         return self.by_topic.total()
 
     def __str__(self) -> str:
@@ -79,9 +79,9 @@ class LossReports:
     """Reports the lost records of one producer.
 
     Args:
-        client_id: Its name.
+        client_id: The producer's `client.id`.
         reports: The reports of single failures.
-        is_silent: Whether it has no records of users' and says nothing.
+        is_silent: Whether to log nothing, because the producer sends no records of users.
     """
 
     __slots__ = ("_client_id", "_is_silent", "_reports")
@@ -92,13 +92,13 @@ class LossReports:
         self._is_silent = is_silent
 
     def loop_ended(self, why: str, lost: LostRecords) -> None:
-        """The event loop ended, or cancelled its tasks, under the open producer."""
+        """Report that the event loop ended, or cancelled its tasks, under the open producer."""
         log = _log.error if lost.count else _log.warning
         text = "producer %r was left open: %s. %s Close a producer before its loop ends: " + _REMEDY
         self._tell(log, text, why, lost)
 
     def close_cancelled(self, lost: LostRecords) -> None:
-        """A task was cancelled in `close()`, which then waits for nothing."""
+        """Report that `close()` was cancelled; it then waits for nothing."""
         text = (
             "close() of producer %r was cancelled and gave up. %s Let close() end: it takes at most "
             "delivery.timeout.ms, and close(timeout) at most that long"
@@ -107,8 +107,10 @@ class LossReports:
             self._tell(_log.error, text, lost)
 
     def process_ends(self, lost: LostRecords) -> None:
-        """The interpreter exits, and the producer is open."""
-        text = "the process ends, and producer %r is still open. %s Close the producer before: " + _REMEDY
+        """Report that the interpreter exits while the producer is open."""
+        text = (
+            "the process ends, and producer %r is still open. %s Close it before the process ends: " + _REMEDY
+        )
         if lost.count:
             self._tell(_log.error, text, lost)
 

@@ -1,4 +1,4 @@
-"""Offsets and groups as users have them, from whichever consumer, as the core takes them.
+"""Conversion of users' offsets and groups, from any consumer library, to the core's types.
 
 Used by `Transaction.send_offsets()`.
 """
@@ -18,15 +18,15 @@ _NO_OFFSET: Final = -1
 
 
 def read_offsets(offsets: Mapping[Any, Any] | Iterable[Any]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets by partition.
+    """Return offsets by partition.
 
     Args:
-        offsets: By `(topic, partition)`, an int or whatever has `offset` and `metadata`; or objects that have
-            `topic`, `partition` and `offset`, as confluent-kafka's TopicPartition.
+        offsets: A mapping from `(topic, partition)` to an int or an object with `offset` and `metadata`; or objects
+            with `topic`, `partition` and `offset`, e.g. confluent-kafka's TopicPartition.
 
     Raises:
-        TypeError: It is neither.
-        ValueError: An offset is below 0.
+        TypeError: if it is neither.
+        ValueError: if an offset is below 0.
     """
     if isinstance(offsets, Mapping):
         pairs = [(key, value) for key, value in offsets.items()]
@@ -55,21 +55,21 @@ def _offset(value: Any) -> OffsetAndMetadata:
 
 
 def read_group(group: Any) -> GroupMetadata:
-    """Who asks.
+    """Return the metadata of the consumer group.
 
     Args:
-        group: A GroupMetadata, a name, confluent-kafka's `consumer_group_metadata()`, or whatever has `group_id`,
-            `generation_id`, `member_id` and `group_instance_id`.
+        group: A GroupMetadata, a name, the result of confluent-kafka's `consumer_group_metadata()`, or an object
+            with `group_id`, `generation_id`, `member_id` and `group_instance_id`.
 
     Raises:
-        TypeError: It is none of these.
-        ValueError: It is of a generation, and of no member: every coordinator would refuse it.
+        TypeError: if it is none of these.
+        ValueError: if it has a generation and no member id: every coordinator would refuse it.
     """
     asking = _group(group)
     if asking.generation_id > 0 and not asking.member_id:
         raise ValueError(
-            f"the group {asking.group_id!r} has generation {asking.generation_id} and no member: take the "
-            "whole metadata from the consumer, or give the group's name alone"
+            f"the group {asking.group_id!r} has generation {asking.generation_id} and no member: give the whole "
+            "metadata of the consumer, or only the group's name"
         )
     return asking
 
@@ -95,10 +95,10 @@ def _group(group: Any) -> GroupMetadata:
 
 
 def _from_confluent(raw: bytes) -> GroupMetadata:
-    """Librdkafka's serialization of it.
+    """Read librdkafka's serialization of a group's metadata.
 
-    A magic, the generation, group and member with a NUL each; a byte 1 where there is no instance, else a byte 0
-    and the instance with a NUL (rd_kafka_consumer_group_metadata_write).
+    It is a magic, the generation, then group and member with a NUL each; then a byte 1 if there is no instance,
+    else a byte 0 and the instance with a NUL (rd_kafka_consumer_group_metadata_write).
     """
     group_id, _, rest = raw[len(_CONFLUENT) + _GENERATION.size :].partition(b"\0")
     member_id, _, rest = rest.partition(b"\0")
@@ -107,7 +107,7 @@ def _from_confluent(raw: bytes) -> GroupMetadata:
     )
     if not raw.startswith(_CONFLUENT) or not is_whole:
         raise TypeError(
-            f"these {len(raw)} bytes are not metadata of a consumer group that is known here: give a GroupMetadata"
+            f"these {len(raw)} bytes are not a known format of a consumer group's metadata: give a GroupMetadata"
         )
     (generation,) = _GENERATION.unpack_from(raw, len(_CONFLUENT))
     instance_id = None if rest == _NO_INSTANCE else rest[1:-1].decode()

@@ -1,7 +1,7 @@
-"""Waiting for what the core was asked for: an id, offsets, the end of a transaction.
+"""Waits for operations of the core: a producer id, offsets, the end of a transaction.
 
-A call that stops waiting, by its bound or as it is cancelled, stops nothing: the operation goes on. The same call
-again waits for it, or hears how it ended: also where that came between the two.
+A call that reaches its bound or is cancelled stops only its own wait: the operation goes on. The same call again
+waits for the operation or reports its result, also if it ended between the two calls.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ async def wait_for(operation: Operation, life: ProducerLife, *, tells: bool = Tr
     """Wait for an operation of the core, for at most `max.block.ms`.
 
     Args:
-        operation: Which.
-        life: The producer's.
-        tells: Whether to raise its error.
+        operation: The operation.
+        life: The producer's life.
+        tells: Whether to raise the operation's error.
 
     Raises:
-        TransactionUnconfirmedError: If no answer came in time; the operation goes on.
-        SenderDiedError: If the sender died before the operation ended.
-        ProducerClosedError: If the producer was closed before the operation ended.
-        TransactionError: It failed, and `tells`.
+        TransactionUnconfirmedError: if no answer came in time; the operation goes on.
+        SenderDiedError: if the sender died before the operation ended.
+        ProducerClosedError: if the producer was closed before the operation ended.
+        TransactionError: if the operation failed and `tells` is set.
     """
     if not operation.is_done and life.is_over:
         life.check_running()
@@ -55,7 +55,7 @@ async def wait_for(operation: Operation, life: ProducerLife, *, tells: bool = Tr
         life.check_running()
         raise TransactionUnconfirmedError(
             f"no answer came for {operation.kind} within max.block.ms ({life.config.max_block:g} s); the producer "
-            "goes on asking: make the same call again to wait on",
+            "keeps asking: make the same call again to wait for it",
             recover="call again",
         )
     if tells:
@@ -65,5 +65,5 @@ async def wait_for(operation: Operation, life: ProducerLife, *, tells: bool = Tr
 
 
 def untold(operation: Operation | None, kind: Kind) -> Operation | None:
-    """The operation of an earlier call of this kind that did not hear how it ended; `None` where there is none."""
+    """Return the operation of an earlier call of this kind whose result no call has reported; `None` if none."""
     return None if operation is None or operation.kind != kind or operation.is_told else operation

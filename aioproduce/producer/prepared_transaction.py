@@ -1,14 +1,13 @@
-"""A transaction whose records are in the log, and whose end is left to whoever has its identity.
+"""A transaction whose records are in the log and that any process with its identity can end.
 
-Given by `Transaction.prepare()`; kept in a file or sent to another process as bytes, and ended there. Kafka's own
-participation in two-phase commit (KIP-939) is not to be had from brokers yet; EndTxn by another process is, from
-every broker.
+`Transaction.prepare()` returns it. It is stored in a file, or sent to another process as bytes, and ended there.
+Brokers do not support Kafka's own two-phase commit (KIP-939) yet, but every broker accepts EndTxn from another
+process.
 
 Invariants:
 
-1. One rule is the user's: until the end nobody initialises a producer of the same `transactional.id`, which would
-   abort it.
-2. The same verdict again is answered alike, so a process that died while it ended one asks again.
+1. Users must not initialise a producer of the same `transactional.id` before the end: that aborts the transaction.
+2. A repeated commit or abort has the same result, so a process that died during the call can repeat it.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """What identifies it.
+    """The identity of a prepared transaction.
 
     Args:
         transactional_id: Kafka's `transactional.id`.
         producer_id: The producer's id.
-        producer_epoch: The epoch that it was sent with.
-        transaction_version: 1, or 2 (KIP-890), in which it was begun and is ended.
-        is_empty: Whether nothing was sent: there is nothing to be ended.
+        producer_epoch: The epoch of its records.
+        transaction_version: The version in which it was begun and is ended: 1, or 2 (KIP-890).
+        is_empty: Whether nothing was sent, so that there is nothing to end.
 
     Example:
         >>> prepared = PreparedTransaction("orders-1", 4000, 7, 2)
@@ -57,15 +56,15 @@ class PreparedTransaction:
     is_empty: bool = False
 
     def to_bytes(self) -> bytes:
-        """For a file or another process: JSON in UTF-8."""
+        """Return the identity as JSON in UTF-8, for a file or another process."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """What `to_bytes()` gave.
+        """Return the identity from the bytes of `to_bytes()`.
 
         Raises:
-            ValueError: The bytes are something else.
+            ValueError: if the bytes are something else.
         """
         try:
             found = cls(**json.loads(data))
@@ -83,16 +82,16 @@ class PreparedTransaction:
         bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
-        """Make all of it visible; waits for at most `max.block.ms`.
+        """Commit the transaction; wait for at most `max.block.ms`.
 
         Args:
-            bootstrap_servers: As the Producer's; also a configuration.
-            **settings: Likewise.
+            bootstrap_servers: As in `Producer`; also a configuration.
+            **settings: As in `Producer`.
 
         Raises:
-            TransactionTimedOutError: `transaction.timeout.ms` was over: it is aborted.
-            TransactionUnconfirmedError: No answer came: make the same call again.
-            ProducerFencedError: A producer of the same `transactional.id` was initialised meanwhile.
+            TransactionTimedOutError: if `transaction.timeout.ms` was over; the transaction is aborted.
+            TransactionUnconfirmedError: if no answer came; make the same call again.
+            ProducerFencedError: if a producer of the same `transactional.id` was initialised since.
         """
         await self._end(TransactionOutcome.COMMITTED, bootstrap_servers, settings)
 
@@ -101,10 +100,10 @@ class PreparedTransaction:
         bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
-        """Let no reader of committed records see any of it; as `commit()`.
+        """Abort the transaction, so that no reader of committed records sees it; otherwise as `commit()`.
 
         Raises:
-            TransactionError: It was committed already: `outcome` says so.
+            TransactionError: if it was committed already; the error's `outcome` says so.
         """
         await self._end(TransactionOutcome.ABORTED, bootstrap_servers, settings)
 
@@ -113,23 +112,23 @@ class PreparedTransaction:
         bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> TransactionOutcome | None:
-        """Ask what became of it, and change nothing; waits for at most `max.block.ms`.
+        """Return the outcome of the transaction, and change nothing; wait for at most `max.block.ms`.
 
-        The coordinator knows the latest transaction of an id, and no earlier one: ask before a producer of the same
-        `transactional.id` goes on.
+        The coordinator knows only the latest transaction of an id: call this before a producer of the same
+        `transactional.id` sends again.
 
         Args:
-            bootstrap_servers: As the Producer's; also a configuration.
-            **settings: Likewise.
+            bootstrap_servers: As in `Producer`; also a configuration.
+            **settings: As in `Producer`.
 
         Returns:
-            `None` while it is open, and where nothing was sent: either end is still possible. `UNKNOWN` where a
-            later transaction hides it; with `transaction.version` 1 also after `transaction.timeout.ms`, since a
-            time-out looks like the abort of a producer that took over.
+            `None` while it is open, or if nothing was sent: either end is still possible. `UNKNOWN` if a later
+            transaction hides it; with `transaction.version` 1 also after `transaction.timeout.ms`, since a time-out
+            looks like an abort by a producer that took over.
 
         Raises:
-            TransactionUnconfirmedError: No answer came: make the same call again.
-            TransactionsUnavailableError: This client may not describe the id, or the brokers are older than 3.0.
+            TransactionUnconfirmedError: if no answer came; make the same call again.
+            TransactionsUnavailableError: if this client may not describe the id, or the brokers are older than 3.0.
         """
         if self.is_empty:
             return None
@@ -157,12 +156,12 @@ class PreparedTransaction:
         servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None,
         settings: Mapping[str, object],
     ) -> AsyncIterator[tuple[TransactionManager, ProducerLife]]:
-        """Take it over until the end of the context."""
+        """Resume the transaction in a new core until the end of the context."""
         if isinstance(servers, ProducerConfig) and not settings:
             config = replace(servers, transactional_id=self.transactional_id)
         else:
             config = configured(servers, {**settings, "transactional_id": self.transactional_id})
-        # It sends no records: an Auditor among them would begin anew, and forget its producer's numbers.
+        # No records are sent here. An Auditor would begin again and forget its producer's numbers.
         life = ProducerLife(replace(config, interceptors=()), _no_way_for_records)
         life.start()
         try:
@@ -176,4 +175,4 @@ class PreparedTransaction:
 
 
 def _no_way_for_records(is_open: bool) -> None:
-    """A prepared transaction takes no more of them."""
+    """Open no path: a prepared transaction accepts no more records."""

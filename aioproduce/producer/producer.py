@@ -1,12 +1,12 @@
-"""The producer that people import: an async context manager around the core and a driver.
+"""The public `Producer`: an async context manager around the core and a driver.
 
-It checks what users hand in, waits on their behalf (for metadata, for memory), and keeps the promise that no
-call outlives its bound. All sending is the core's business.
+It checks the user's input, waits for metadata and memory, and ensures that no call outlives its bound. The core
+does all sending.
 
 Invariants:
 
-1. Whatever waits here is woken by what it waits for, by close and by the sender's death, and re-checks.
-2. With a `transactional.id` no record goes out but in the open transaction of the task that sends it.
+1. Each wait ends with its event, with close or with the sender's death, and then checks the state again.
+2. With a `transactional.id`, a record is sent only in the open transaction of the task that sends it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
     _life: ProducerLife
 
     if TYPE_CHECKING:
-        # What it sends is told by its serializers; the settings by `__init__`, whose errors are short.
+        # The serializers decide the types. `__init__` checks the settings, because its type errors are short.
 
         @overload
         def __new__(
@@ -166,22 +166,22 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
         """Return a producer configured by a Java `.properties` file; keyword settings override the file's.
 
         Raises:
-            ConfigError: as the constructor, or the file cannot be read or parsed.
+            ConfigError: as in the constructor, and if the file cannot be read or parsed.
         """
         return cls(load_properties(path), **settings)
 
     # -- life ---
 
     async def start(self, *, require_broker: bool = False) -> None:
-        """Start the sender on the running event loop. Does not wait for a broker unless asked.
+        """Start the sender on the running event loop. It waits for a broker only with `require_broker`.
 
         Args:
             require_broker: Wait until a broker answers, at most `max.block.ms`.
 
         Raises:
-            ProducerStateError: it was started before.
-            NoBrokerAvailableError: `require_broker` was asked and none answered in time.
-            TransactionError: with a `transactional.id`, no producer id came within `max.block.ms`.
+            ProducerStateError: if the producer was started before.
+            NoBrokerAvailableError: if `require_broker` is set and no broker answered in time.
+            TransactionError: if there is a `transactional.id` and no producer id came within `max.block.ms`.
         """
         self._life.start()
         try:
@@ -194,14 +194,14 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
             raise
 
     async def close(self, timeout: float | None = None) -> None:
-        """Send what was accepted, then close the connections.
+        """Send all accepted records, then close the connections.
 
         Args:
-            timeout: Seconds; what is not acknowledged by then fails with ForcedCloseError. `None` waits for
-                every record, which `delivery.timeout.ms` bounds; 0 gives up on all at once.
+            timeout: Seconds; records that are not acknowledged by then fail with ForcedCloseError. `None` waits
+                for every record, at most `delivery.timeout.ms`; 0 fails all records at once.
 
         Raises:
-            ValueError: the timeout is negative.
+            ValueError: if the timeout is negative.
         """
         _check_timeout(timeout)
         await self._life.close(timeout)
@@ -217,14 +217,14 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool | None:  # to type checkers: no error of the body's is swallowed
-        """Close; raises SenderDiedError where the sender died and no other error says so."""
+    ) -> bool | None:  # for type checkers: it swallows no error of the body
+        """Close the producer; raise SenderDiedError if the sender died and no other error reports it."""
         try:
             await self.close()
         except BaseException as failure:
             if not self._body.__exit__(type(failure), failure, failure.__traceback__):
                 raise
-            is_over = False  # the sender died meanwhile, which ended the close; the body's own error stands
+            is_over = False  # the sender died during the close and ended it; the body's own error stands
         else:
             is_over = bool(self._body.__exit__(kind, error, traceback))
         if is_over or error is None:
@@ -232,10 +232,8 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
         return is_over
 
     def __reduce__(self) -> NoReturn:
-        # A copy would accept records into the original's batches, and not notice its close.
-        raise TypeError(
-            "a Producer is neither pickled nor copied: make another one, Producer(producer.config)"
-        )
+        # A copy would append records to the original's batches and miss its close.
+        raise TypeError("a Producer cannot be pickled or copied: make another one, Producer(producer.config)")
 
     def __repr__(self) -> str:
         if not hasattr(self, "_life"):  # in the traceback of a constructor that failed
@@ -244,7 +242,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
         return f"<Producer {self.config.client_id} -> {servers}, {self._life.state.name.lower()}>"
 
     def _is_open(self, is_open: bool) -> None:
-        """The way of records that need nothing decided (`send()`) is open while the producer runs."""
+        """Open the fast path of `send()` while the producer runs; shut it otherwise."""
         if is_open:
             driver = self._life.driver
             if self._outcomes is not None:
@@ -258,22 +256,21 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
                         is_plain=self._interceptors is None and not self._input.has_serializers,
                         wall_ms=driver.wall_ms,
                     )
-        # With transactions each record goes where it is looked whose transaction is open.
+        # A transactional producer checks for each record which task's transaction is open.
         if not is_open or self._transactions is not None:
             self._shut_path()
             if self._lent_to is not None:
                 self._lent_to._shut_path()
 
     def _lend(self, path: SendPath | None = None, outcomes: TupleOutcomes | None = None) -> None:
-        """Serve another library's users, too (for `aioproduce.compat`); called before the start.
+        """Serve users of another library's API (`aioproduce.compat`). Call it before the start.
 
-        With a `transactional.id` the start gets no producer id then: `init_transactions()` does, when it is due.
-        Any task sends by the path in the open transaction.
+        With a `transactional.id`, `start()` then gets no producer id; `init_transactions()` gets it. Any task may
+        send in the open transaction through `path`.
 
         Args:
-            path: Opened and shut with the way of this producer, or of its transactions; None where there is nothing
-                to open.
-            outcomes: What deliveries give out in the place of our own classes; None leaves those.
+            path: A path that opens and shuts with this producer's, or with its transactions'; None for none.
+            outcomes: The classes that deliveries return instead of our own; None keeps our own.
         """
         self._is_lent = True
         self._lent_to = path
@@ -282,15 +279,17 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
             self._transactions.lent_to = path
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send everything accepted so far without lingering, and wait until it is settled and called back for.
+        """Send all accepted records without lingering; wait until they are settled and their callbacks have run.
+
+        A record's failure is raised by its own future, not by `flush()`.
 
         Args:
-            timeout: Seconds; `None` waits for all, which `delivery.timeout.ms` bounds.
+            timeout: Seconds; `None` waits for every record, at most `delivery.timeout.ms`.
 
         Raises:
-            FlushTimeoutError: not all was settled in time; it goes on.
-            ValueError: the timeout is negative.
-            ProducerStateError: as in `send()`. A record that failed raises from its own future, not from here.
+            FlushTimeoutError: if not every record was settled in time; sending goes on.
+            ValueError: if the timeout is negative.
+            ProducerStateError: as in `send()`.
         """
         self._life.check_callable()
         _check_timeout(timeout)
@@ -305,10 +304,10 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
             self._life.metrics.spent("flush", driver.now() - now)
         if not is_done:
             raise FlushTimeoutError(
-                f"not every record was settled within {timeout} s; the rest goes on: flush again, or look at "
-                "their futures"
+                f"not every record was settled within {timeout} s; sending goes on: flush again, or await the "
+                "records' futures"
             )
-        # What is flushed has had its callbacks, as in Java; the sender task may not have come to them yet.
+        # As in Java, flush() returns after the callbacks; the sender task may not have run them yet.
         self._life.run_callbacks()
         if self._life.state is ProducerState.DIED:
             self._life.check_running()
@@ -323,7 +322,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
             timeout: Seconds; `max.block.ms` by default.
 
         Raises:
-            MetadataTimeoutError: if the partitions did not become known in time; other errors as in `send()`.
+            MetadataTimeoutError: if the partitions did not become known in time. Other errors are as in `send()`.
         """
         self._life.check_callable()
         check_topic(topic)
@@ -336,32 +335,32 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
         ]
 
     async def check(self, timeout: float = 10.0, *, tries_each_once: bool = False) -> ClusterInfo:
-        """Ask the cluster who it is: the answer to "can we reach it, and if not, why".
+        """Return the cluster's id and brokers, or raise the reason why the cluster cannot be reached.
 
         Args:
             timeout: Seconds.
-            tries_each_once: Raise as soon as every bootstrap server was tried and none could be reached, where the
+            tries_each_once: Raise as soon as every bootstrap server was tried and none could be reached, if the
                 cluster was never reached before.
 
         Raises:
-            NoBrokerAvailableError: no broker answered in time; `causes` has the reason for each address.
-            UnsupportedVersionError: a broker that this client cannot work with.
+            NoBrokerAvailableError: if no broker answered in time; `causes` has the reason for each address.
+            UnsupportedVersionError: if this client cannot work with a broker.
         """
         self._life.check_callable()
         _check_timeout(timeout)
         return await self._life.admission.check(timeout, tries_each_once=tries_each_once)
 
     async def client_instance_id(self, timeout: float = 10.0) -> UUID:
-        """The id under which the cluster keeps the metrics that this producer pushes to it (KIP-714).
+        """Return the id that identifies this producer's metrics in the cluster (KIP-714).
 
-        It is given with the first connection, to find the producer's metrics where the cluster's operator collects
-        them. It stays the same until the end; another producer has another.
+        A broker assigns it with the first connection. The cluster's operator finds the producer's metrics by it. It
+        never changes, and each producer has its own.
 
         Args:
             timeout: Seconds.
 
         Raises:
-            ClientInstanceIdError: no broker gave one in time, or `enable.metrics.push` is false.
+            ClientInstanceIdError: if no broker assigned one in time, or `enable.metrics.push` is false.
             ProducerStateError: as in `send()`.
 
         Example:
@@ -374,45 +373,45 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
 
     @property
     def unobserved_failures(self) -> int:
-        """Failed records that nobody awaited and that had no delivery callback."""
+        """Number of failed records that nobody awaited and that had no delivery callback."""
         return self._life.unobserved_failures
 
     @property
     def outstanding_bytes(self) -> int:
-        """Bytes of `buffer.memory` in use: open batches, queued, in flight and awaiting a retry; 0 once it died."""
+        """Bytes of `buffer.memory` in use by open, queued, in-flight and retried batches; 0 after sender death."""
         return self._life.sender.pool.outstanding if self._life.was_started else 0
 
     @property
     def outstanding_records(self) -> int:
-        """Records that were accepted and are neither acknowledged nor failed yet.
+        """Number of accepted records that are neither acknowledged nor failed yet.
 
-        They are counted when this is read, a microsecond for every few batches: not for every record.
+        Reading it counts batch by batch, not record by record: about a microsecond for every few batches.
         """
         return self._life.outstanding_records
 
     @property
     def abandoned_records(self) -> int:
-        """Accepted records that were dropped because a close ran out of time or the sender died."""
+        """Number of accepted records that were dropped because a close ran out of time or the sender died."""
         self._life.look_for_end()
         return self._life.abandoned_records
 
     @property
     def waiting_sends(self) -> int:
-        """Calls of `send()` that wait for room in the buffer."""
+        """Number of `send()` calls that wait for room in the buffer."""
         return self._life.sender.pool.waiting if self._life.was_started else 0
 
     @property
     def oldest_record_age(self) -> float:
         """Seconds since the oldest record without an outcome was accepted; 0 if there is none.
 
-        `delivery.timeout.ms` bounds it. Reading it costs a microsecond, however many records there are.
+        `delivery.timeout.ms` bounds it. Reading it costs a microsecond, for any number of records.
         """
         life = self._life
         return oldest_record_age(life.sender, life.driver.now()) if life.was_started else 0.0
 
     @property
     def oldest_send_wait(self) -> float:
-        """Seconds that the oldest waiting `send()` has waited, for its topic or for room; 0 if none waits.
+        """Seconds that the oldest waiting `send()` has waited for its topic or for room; 0 if none waits.
 
         `max.block.ms` bounds it.
         """
@@ -422,8 +421,8 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
     def silent_brokers(self) -> list[SilentBroker]:
         """Return the brokers that stopped answering: requests wait, and no byte came for a second or more.
 
-        Others may be well: their records go on. With `acks=0` there are no answers to wait for, so no broker is
-        named for its silence to Produce requests.
+        Records for other brokers are still sent. With `acks=0` Produce requests have no answers, so they never make
+        a broker silent.
 
         Example:
             >>> for broker in producer.silent_brokers():
@@ -434,15 +433,15 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
 
     @property
     def state(self) -> ProducerState:
-        """Where it is in its life: NEW, RUNNING, CLOSING, CLOSED, or DIED if a bug or its loop's end stopped it."""
+        """State of the producer: NEW, RUNNING, CLOSING, CLOSED, or DIED (stopped by a bug or its loop's end)."""
         self._life.look_for_end()
         return self._life.state
 
     def metrics(self) -> MetricsSnapshot:
-        """Return all metrics at this instant, by Kafka's names.
+        """Return the current values of all metrics, by Kafka's names.
 
-        It may be called at any time, also before the start and after the end. It costs some 400 microseconds and
-        25 for each topic and broker: every second is fine, every record is not.
+        It may be called at any time, also before the start and after the end. It takes about 400 microseconds, plus
+        25 for each topic and broker: call it once a second, not for each record.
 
         Example:
             >>> producer.metrics().value("record-error-total")

@@ -1,4 +1,4 @@
-"""The states of a producer and the moves between them: the table that `life` follows."""
+"""The states of a producer and the transitions between them; `life` uses the table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRODUCER_STATES: Final[StateTable[ProducerState, ProducerEvent]] = StateTable(
         ProducerState.NEW: {"started": ProducerState.RUNNING, "closed": ProducerState.CLOSED},
         ProducerState.RUNNING: {"closing": ProducerState.CLOSING, "sender died": ProducerState.DIED},
         ProducerState.CLOSING: {
-            "closing": ProducerState.CLOSING,  # by another task, which waits for the same end
+            "closing": ProducerState.CLOSING,  # another task calls close() and waits for the same end
             "closed": ProducerState.CLOSED,
             "sender died": ProducerState.DIED,
         },

@@ -1,4 +1,4 @@
-"""Rows of the bulk calls: taken from iterables, read from columns, and what holds for those that do not tell it.
+"""Rows of the bulk calls, read from iterables or from columns, and the defaults of a call.
 
 Called by `producer.bulk`, and by the blocking producer for its own `send_many()`.
 """
@@ -28,7 +28,7 @@ _MAX_PARTITION: Final = 2**31 - 1
 
 @final
 class Defaults:
-    """What holds for every row of a call that does not tell it by itself."""
+    """The values that a call sets for all rows without their own."""
 
     __slots__ = ("encoded_headers", "headers", "on_delivery", "partition", "timeout", "timestamp")
 
@@ -50,13 +50,13 @@ class Defaults:
 
     @property
     def has_plain_partition(self) -> bool:
-        """Whether compiled code can take the partition as it is; others are for `send()`'s way to refuse."""
+        """Whether compiled code can use the partition; the path of `send()` refuses others."""
         partition = self.partition
         return partition is None or (partition.__class__ is int and 0 <= partition <= _MAX_PARTITION)
 
 
 def row_as_record(topic: str, columns: Columns, row: int, defaults: Defaults) -> ProducerRecord:
-    """One row as the object that interceptors see."""
+    """Return one row as the object that interceptors see."""
     value = _bytes_at("value", columns.values, row, topic)
     key = None if columns.keys is None else _bytes_at("key", columns.keys, row, topic)
     headers = defaults.headers
@@ -76,7 +76,7 @@ def row_as_record(topic: str, columns: Columns, row: int, defaults: Defaults) ->
 def serialized_row(
     topic: str, columns: Columns, row: int, defaults: Defaults, now_ms: int
 ) -> SerializedRecord:
-    """One row as the core takes it; its timestamp is its own, or now (ms since the epoch)."""
+    """Return one row in the core's form; `now_ms` (ms since the epoch) is the default timestamp."""
     record = row_as_record(topic, columns, row, defaults)
     timestamp: Any = now_ms if record.timestamp is None else record.timestamp
     headers: Any = record.headers
@@ -99,10 +99,10 @@ def _bytes_at(field: str, column: ByteColumn, row: int, topic: str) -> bytes | N
 
 @final
 class Rows:
-    """Values, and keys if there are any, taken from iterables some at a time.
+    """Values and optional keys, read from iterables in steps.
 
     Raises:
-        TypeError: one of them is not iterable.
+        TypeError: if one of them is not iterable.
     """
 
     __slots__ = ("_keys", "_values", "is_ready")
@@ -113,11 +113,11 @@ class Rows:
         self._keys: Iterator[Any] | None = None if keys is None else iter(keys)
 
     def take(self, count: int) -> tuple[list[Any], list[Any] | None, BaseException | None]:
-        """The next `count` values and their keys; fewer at the end, or before an error, which comes with them."""
+        """Return the next `count` values and their keys; at the end or before an error fewer, and that error."""
         failure: BaseException | None = None
         values: list[Any] = []
         try:
-            # What an iterator gave before it raised stays in the list.
+            # Items that an iterator returned before it raised stay in the list.
             values.extend(islice(self._values, count))
         except Exception as error:
             failure = error
@@ -126,7 +126,7 @@ class Rows:
         keys: list[Any] = []
         has_ended = failure is None and len(values) < count
         try:
-            # One more at the end of the values: is it the end of the keys, too?
+            # At the end of the values, read one key more, to check that the keys end, too.
             keys.extend(islice(self._keys, len(values) + has_ended))
         except Exception as error:
             if len(keys) < len(values) or has_ended:

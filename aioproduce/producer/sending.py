@@ -1,12 +1,12 @@
-"""All ways of sending: one record, or many at once.
+"""All calls that send: one record, or many at once.
 
-The base of the Producer, and of a Transaction: both send the same way, and differ in what is checked (`_way_in`).
+The base of Producer and Transaction. Both send the same way; `_way_in` makes their different checks.
 
 Invariants:
 
-1. `send()` that raises has queued nothing; `send()` that returns has queued the record exactly once. So has a
-   cancelled one: while it waits nothing is queued, and it does not suspend after the record is.
-2. With the topic known and room in the buffer `send()` does not suspend, but for one turn of the loop after
+1. A `send()` that raises has queued nothing. A `send()` that returns has queued the record exactly once. A
+   cancelled `send()` has queued nothing: it waits only before the record is queued, never after.
+2. With the topic known and room in the buffer `send()` does not suspend, except for one turn of the loop after
    about 1 ms of uninterrupted sending: a loop that only sends must not starve acknowledgements and timers.
 """
 
@@ -36,12 +36,12 @@ OnDelivery = Callable[[RecordMetadata, BaseException | None], object]
 
 
 class Sending(SendPath, BulkCalls[K, V]):
-    """What sends records; whoever inherits it has made what it names."""
+    """The base of classes that send records; they create its attributes."""
 
-    # CPython 3.12 and later look `send` up anew for each record where an instance has a `__dict__`: it is made for
-    # what users add, if they do.
+    # CPython 3.12 and later look `send` up again for each record if the instance has a `__dict__`. The slot creates
+    # it only when a user adds an attribute.
     __slots__ = (
-        # Interpreted, SendPath has them already.
+        # The interpreted SendPath has them already.
         *(() if SendPath.__dictoffset__ else ("__dict__", "__weakref__")),
         "_bulk",
         "_input",
@@ -57,7 +57,7 @@ class Sending(SendPath, BulkCalls[K, V]):
     _sending_task: object
 
     if TYPE_CHECKING:
-        # As SendPath has them, which is compiled and knows no types of keys and values.
+        # SendPath implements them; it is compiled and knows no types of keys and values.
 
         def send(  # noqa: D102  # SendPath has it, and an editor shows it
             self,
@@ -101,8 +101,8 @@ class Sending(SendPath, BulkCalls[K, V]):
         """Accept one record without ever waiting.
 
         Raises:
-            BufferExhaustedError: there is no room now.
-            MetadataTimeoutError: the topic is not known yet; it is being asked for, so try again later.
+            BufferExhaustedError: if there is no room now.
+            MetadataTimeoutError: if the topic is not known yet; it was requested, so try again later.
             InvalidRecordError: as in `send()`.
             ProducerStateError: as in `send()`.
         """
@@ -128,7 +128,7 @@ class Sending(SendPath, BulkCalls[K, V]):
         timestamp: int | datetime | None,
         headers: Headers | None,
     ) -> tuple[ProducerRecord, OnOutcome | None]:
-        """The record as the interceptors made it, and whom to tell what becomes of it."""
+        """Return the record as the interceptors returned it, and the callback for its outcome."""
         if value is NOT_GIVEN:
             _check_tombstone(topic, key)
             value = None
@@ -180,7 +180,7 @@ class Sending(SendPath, BulkCalls[K, V]):
     def _refused(
         self, record: ProducerRecord | None, on_outcome: OnOutcome | None, error: BaseException
     ) -> None:
-        """A record was never queued: an error of it, or its sender was cancelled while it waited."""
+        """Report a record that was never queued, because of an error or a cancelled wait."""
         self._way_in.count_refusal(error)
         if record is not None and on_outcome is not None:
             tell_refused(record, on_outcome, error)
@@ -190,25 +190,25 @@ class Sending(SendPath, BulkCalls[K, V]):
             await self._give_turn()
 
     async def _give_turn(self) -> None:
-        """Give the loop the turn that is due, if it is the same task that goes on and on (invariant 3).
+        """Give the loop the turn that is due, if one task keeps sending (invariant 2).
 
-        A thousand tasks that send once each suspend by themselves, and are to keep their order.
+        A thousand tasks that send once each suspend anyway, and must keep their order.
         """
         task = self._way_in.driver.current_task()
         if task is self._sending_task:
             await self._way_in.driver.yield_once()
             self._way_in.check_running()
         else:
-            # Or all that come after it in this turn of the loop would go the long way to be asked.
+            # Else all later senders in this turn of the loop would take the slow path.
             self._put_turn_off()
         self._sending_task = task
 
 
 def _check_tombstone(topic: object, key: object) -> None:
-    """Refuse a call that names no value, unless it is the tombstone of a key, or of a ProducerRecord.
+    """Refuse a call without a value, unless it has a key (a tombstone) or a ProducerRecord.
 
     Raises:
-        InvalidRecordError: there is no key either, so the value was forgotten.
+        InvalidRecordError: if there is no key either: the value was forgotten.
     """
     if key is None and not isinstance(topic, ProducerRecord):
         raise InvalidRecordError(

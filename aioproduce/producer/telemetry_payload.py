@@ -1,23 +1,23 @@
-"""What is pushed to the cluster (KIP-714): the producer's metrics as OTLP's MetricsData.
+"""The payload that is pushed to the cluster (KIP-714): the producer's metrics as OTLP's MetricsData.
 
-Made by the ProducerLife and handed to the core (`core.exchanges.telemetry`), which says when. Encoded by protobuf,
-from the extra `telemetry`; without it a cluster that asks is told nothing, and the log says so once.
+The ProducerLife makes it for the core (`core.exchanges.telemetry`), which decides when. Protobuf of the extra
+`telemetry` encodes it. Without the extra nothing is pushed, and the log says so once.
 
-Names are those of KIP-714: `record-send-total` of the group `producer-metrics` is
-`org.apache.kafka.producer.record.send.total`, tags have underscores for dashes. What Kafka's producer does not have
-begins with `aioproduce.` instead.
+Names follow KIP-714: `record-send-total` of the group `producer-metrics` is
+`org.apache.kafka.producer.record.send.total`, and tags have underscores for dashes. Metrics that Kafka's producer
+does not have begin with `aioproduce.` instead.
 
-A payload of 135 metrics takes some 2 ms to make, in the event loop, once an interval.
+A payload of 135 metrics takes about 2 ms to make, in the event loop, once per interval.
 
-Differences from Java: there each metric is a resource of its own, here all are of one, which takes less room; and a
-gauge of nothing (an average without a sample) is left out, where Java sends NaN.
+Differences from Java: Java makes one resource per metric, this module one for all, which takes less room. Java
+sends NaN for a gauge without a value (an average without a sample), this module omits it.
 
 Invariants:
 
-1. A total is a monotonic sum, counted from the producer's start, or (delta) from the payload that a broker took
-   last; everything else is a gauge.
-2. A delta is counted from a new start only when a broker has, or may have, the payload: one that it refused is in
-   the next.
+1. A total is a monotonic sum, counted from the producer's start or, as a delta, from the last payload that a broker
+   accepted. All other metrics are gauges.
+2. A delta gets a new start only when a broker has, or may have, the payload. The next payload includes the delta of
+   a refused one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KAFKA: Final = "org.apache.kafka."
 _OWN: Final = "aioproduce."
 _ALL: Final = "*"
 _SPARED: Final = (frozenset[str](), frozenset({"topic"}), frozenset({"topic", "node-id"}))
-"""What is left out of a payload that would be too large: metrics that have these tags, as there may be many."""
+"""Tags whose metrics are left out of a payload that is too large, since there may be many of them."""
 
 _NANOSECONDS: Final = 1_000_000
 _NOT_SENT: Final = ("client-id",)
@@ -54,7 +54,7 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 @cache
 def metric_name(group: str, name: str) -> str:
-    """KIP-714's name of a metric.
+    """Return KIP-714's name of a metric.
 
     Example:
         >>> metric_name("producer-topic-metrics", "record-send-total")
@@ -73,9 +73,9 @@ class TelemetryPayload:
     """Makes payloads of one producer's metrics.
 
     Args:
-        read: The metrics of now.
-        started_at_ms: When the producer was started, in milliseconds since the epoch: what totals count from.
-        labels: KIP-714's labels of the client, as `client_rack`.
+        read: Returns the current metrics.
+        started_at_ms: The producer's start in milliseconds since the epoch; totals count from it.
+        labels: KIP-714's labels of the client, e.g. `client_rack`.
     """
 
     __slots__ = ("_labels", "_made", "_pushed", "_read", "_started_at_ms")
@@ -86,16 +86,16 @@ class TelemetryPayload:
         self._read = read
         self._started_at_ms = started_at_ms
         self._labels = dict(labels)
-        # Of each total the value that was sent last, and when; `_made`: of the payload made last.
+        # The last value of each total and its time: in the payload pushed last, and in the payload made last.
         self._pushed: dict[_Key, tuple[float, int]] = {}
         self._made: dict[_Key, tuple[float, int]] = {}
 
     def unavailable(self) -> str | None:
-        """Why there can be no payload; loads what makes them (some 30 ms, once in a process)."""
+        """Load the encoder (about 30 ms, once per process); return why it is unavailable, or None."""
         try:
             import opentelemetry.proto.metrics.v1.metrics_pb2  # noqa: F401
         except Exception as error:
-            # Not an ImportError alone: protobuf refuses generated code of another version by errors of its own.
+            # Not only ImportError: protobuf refuses generated code of another version with its own errors.
             return (
                 f"{type(error).__name__}: {error}. pip install 'aioproduce[telemetry]', or set "
                 "enable.metrics.push=false"
@@ -103,7 +103,7 @@ class TelemetryPayload:
         return None
 
     def make(self, subscription: Subscription) -> Payload:
-        """The metrics that are wanted, compressed; if they are too large without those of each topic or broker."""
+        """Return the wanted metrics, compressed; a too large payload omits those of each topic or broker."""
         snapshot = self._read()
         wanted = [metric for metric in snapshot if _is_wanted(metric, subscription.prefixes)]
         codec_id, compress = _codec(subscription.compression_types)
@@ -121,12 +121,12 @@ class TelemetryPayload:
         return Payload(codec_id, data)
 
     def pushed(self) -> None:
-        """Deltas count from the payload made last."""
+        """Count deltas from the payload made last."""
         self._pushed |= self._made
         self._made = {}
 
     def reset(self) -> None:
-        """Deltas count from the start."""
+        """Count deltas from the start."""
         self._pushed, self._made = {}, {}
 
     def _encode(self, metrics: Iterable[Metric], now_ms: int, *, is_delta: bool) -> bytes:
@@ -191,7 +191,7 @@ def _is_wanted(metric: Metric, prefixes: tuple[str, ...]) -> bool:
 
 
 def _codec(accepted: Iterable[int]) -> tuple[int, Callable[[bytes], bytes]]:
-    """The first codec of the broker's that we have."""
+    """Return the first codec of the broker's list that this client has."""
     names = {codec_id: name for name, codec_id in CODECS.items()}
     for codec_id in accepted:
         if codec_id in names:

@@ -1,6 +1,6 @@
-"""The calls of the Producer that are about transactions: what users read; `Transactions` does it.
+"""The Producer's calls for transactions, with their documentation; `Transactions` implements them.
 
-A part of `Producer`, which inherits it and has made what it names.
+`Producer` inherits this class and creates its attributes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TransactionCalls(Generic[K, V]):
-    """What `Producer` has for transactions."""
+    """The calls of `Producer` for transactions."""
 
     __slots__ = ()
 
@@ -29,50 +29,51 @@ class TransactionCalls(Generic[K, V]):
     _transactions: Transactions | None
 
     def transaction(self) -> Transaction[K, V]:
-        """A transaction, to be used as a context: `async with producer.transaction() as txn:`.
+        """Return a transaction to use as a context: `async with producer.transaction() as txn:`.
 
-        It is committed at the end of the body, and aborted where an exception leaves it. One is open at a time; the
-        next begins when the one before has its outcome.
+        The end of the body commits it, and an exception aborts it. One is open at a time; the next begins when the
+        previous one has its outcome.
 
         Raises:
-            TransactionStateError: The producer has no `transactional.id`, or is not started.
+            TransactionStateError: if the producer has no `transactional.id` or is not started.
         """
         return self._of_transactions().new()
 
     def group_commit(self, interval: float = 0.1, records: int = 10_000) -> GroupCommit[K, V]:
-        """Transactions that many tasks share, one after another: `async with producer.group_commit() as group:`.
+        """Return a context whose transactions many tasks share: `async with producer.group_commit() as group:`.
 
         Args:
-            interval: Seconds that a transaction is open for at most; what a `group.send()` takes at least.
-            records: Records after which it is ended earlier.
+            interval: Maximum seconds that a transaction is open; it ends earlier when nobody has sent for a tenth
+                of that.
+            records: Number of records after which a transaction ends earlier.
 
         Raises:
-            TransactionStateError: The producer has no `transactional.id`.
-            ValueError: One of them is not above 0.
+            TransactionStateError: if the producer has no `transactional.id`.
+            ValueError: if `interval` or `records` is not above 0.
         """
         from aioproduce.producer.group_commit import GroupCommit
 
         return GroupCommit(self._of_transactions(), self._life, interval=interval, records=records)
 
     async def init_transactions(self) -> None:
-        """Get a producer id anew, where an error says `recover="init"`; `start()` has done so at first.
+        """Get a new producer id, if an error has `recover="init"`; `start()` gets the first one.
 
         Raises:
-            TransactionsUnavailableError: The cluster gives none.
-            TransactionUnconfirmedError: No answer came within `max.block.ms`.
+            TransactionsUnavailableError: if the cluster assigns none.
+            TransactionUnconfirmedError: if no answer came within `max.block.ms`.
         """
         await self._of_transactions().init()
 
     async def begin_transaction(self) -> Transaction[K, V]:
-        """Begin a transaction of the calling task, in which `send()` and its kin send; as `transaction()` does."""
+        """Begin a transaction of the calling task; until its end the task's `send()` calls send in it."""
         return await self._of_transactions().new().begin()
 
     async def commit_transaction(self) -> None:
-        """Commit the one that was begun last; see `Transaction.commit()`."""
+        """Commit the latest transaction; see `Transaction.commit()`."""
         await self._begun().commit()
 
     async def abort_transaction(self) -> None:
-        """Abort the one that was begun last; see `Transaction.abort()`."""
+        """Abort the latest transaction; see `Transaction.abort()`."""
         await self._begun().abort()
 
     async def send_offsets_to_transaction(
@@ -82,9 +83,9 @@ class TransactionCalls(Generic[K, V]):
         await self._of_transactions().owned().send_offsets(offsets, group)
 
     def transaction_status(self) -> TransactionStatus | None:
-        """Where it is with its transactions, for a health check or a log; `None` without a `transactional.id`.
+        """Return the status of transactions, for a health check or a log; `None` without a `transactional.id`.
 
-        It may be asked for at any time, also before the start and after the end.
+        It may be called at any time, also before the start and after the end.
 
         Example:
             >>> producer.transaction_status().state.name

@@ -1,7 +1,7 @@
-"""A producer's life as a transaction sees it: after every wait it is looked whether that is still open.
+"""A producer's life as a transaction sees it: each check of the producer also checks that the transaction is open.
 
-Made for each Transaction. A record that waited for memory, for a topic or for a turn of the loop must not slip into
-the next transaction: everything that checks whether the producer runs checks that, too.
+Made for each Transaction. A record that waited for memory, for a topic or for a turn of the loop must not get into
+the next transaction.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @final
 class TransactionLife:
-    """What sending needs of a life.
+    """The part of a producer's life that sending in one transaction needs.
 
     Args:
-        life: The producer's.
-        check_open: Raises where the transaction is not open.
+        life: The producer's life.
+        check_open: Raises if the transaction is not open.
 
     Attributes:
         config: The producer's settings.
         driver: The event loop's side.
         sender: The core.
-        admission: Lets records in, while the transaction is open.
+        admission: Accepts records while the transaction is open.
     """
 
     __slots__ = ("_check_open", "_life", "admission", "config", "driver", "sender")
@@ -50,48 +50,48 @@ class TransactionLife:
 
     @property
     def appenders(self) -> dict[str, TopicAppender]:
-        """As `ProducerLife` has them."""
+        """See `ProducerLife`."""
         return self._life.appenders
 
     @property
     def is_over(self) -> bool:
-        """As `ProducerLife` has it."""
+        """See `ProducerLife`."""
         return self._life.is_over
 
     def check_callable(self) -> None:
-        """Refuse a call at the wrong time, from the wrong place, or outside of the transaction."""
+        """Refuse a call in the wrong state, from another process or loop, or outside the transaction."""
         self._life.check_callable()
         self._check_open()
 
     def check_place(self) -> None:
-        """As `ProducerLife` has it."""
+        """See `ProducerLife`."""
         self._life.check_place()
 
     def check_running(self) -> None:
-        """Refuse what comes after the end of the producer, or of the transaction."""
+        """Refuse a call after the end of the producer or of the transaction."""
         self._life.check_running()
         self._check_open()
 
     def wall_ms(self) -> int:
-        """As `ProducerLife` has it."""
+        """See `ProducerLife`."""
         return self._life.wall_ms()
 
     def count_refusal(self, error: BaseException, count: int = 1) -> None:
-        """As `ProducerLife` has it."""
+        """See `ProducerLife`."""
         self._life.count_refusal(error, count)
 
     def counting_refusals(self, count: int = 1) -> AbstractContextManager[None]:
-        """As `ProducerLife` has it."""
+        """See `ProducerLife`."""
         return self._life.counting_refusals(count)
 
 
 @final
 class OwnersLife:
-    """What sending by a transactional Producer needs of a life: the open transaction, if the caller began it.
+    """The part of a life that `send()` of a transactional Producer needs: that of the calling task's transaction.
 
     Args:
-        life: The producer's.
-        owned: Gives the life of the transaction that the calling task began; raises where there is none.
+        life: The producer's life.
+        owned: Returns the life of the transaction that the calling task began; raises if there is none.
     """
 
     __slots__ = ("_life", "_owned")
@@ -102,35 +102,35 @@ class OwnersLife:
 
     @property
     def admission(self) -> Admission:
-        """That of the transaction."""
+        """The admission of the transaction."""
         return self._owned().admission
 
     @property
     def appenders(self) -> dict[str, TopicAppender]:
-        """As `ProducerLife` has them."""
+        """See `ProducerLife`."""
         return self._life.appenders
 
     @property
     def driver(self) -> Driver:
-        """As `ProducerLife` has it."""
+        """See `ProducerLife`."""
         return self._life.driver
 
     def check_callable(self) -> None:
-        """Refuse whoever has no open transaction."""
+        """Refuse a task without an open transaction."""
         self._owned()
 
     def check_running(self) -> None:
-        """Likewise, after a wait."""
+        """Refuse a task whose transaction ended during a wait."""
         self._owned()
 
     def wall_ms(self) -> int:
-        """As `ProducerLife` has it."""
+        """See `ProducerLife`."""
         return self._life.wall_ms()
 
     def count_refusal(self, error: BaseException, count: int = 1) -> None:
-        """As `ProducerLife` has it."""
+        """See `ProducerLife`."""
         self._life.count_refusal(error, count)
 
     def counting_refusals(self, count: int = 1) -> AbstractContextManager[None]:
-        """As `ProducerLife` has it."""
+        """See `ProducerLife`."""
         return self._life.counting_refusals(count)

@@ -1,4 +1,4 @@
-"""Where a transactional producer is, as its owner, a dashboard or a health check may read it: plain values.
+"""The status of a transactional producer in plain values, for its owner, a dashboard or a health check.
 
 Made by `Producer.transaction_status()`.
 """
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class TransactionStatus:
-    """Where a transactional producer is at one instant.
+    """The status of a transactional producer at one instant.
 
     Attributes:
         transactional_id: Kafka's `transactional.id`.
-        state: Where it is.
-        open_for: Seconds for which the coordinator may have known of the open transaction; 0 where there is none.
-        error: Why the open transaction can only be aborted, or why the producer can do nothing more; or `None`.
+        state: The state of its transactions.
+        open_for: Seconds since the coordinator may know of the open transaction; 0 if none is open.
+        error: The reason why the open transaction can only be aborted, or why the producer can do nothing more; or
+            `None`.
     """
 
     transactional_id: str
@@ -34,7 +35,7 @@ class TransactionStatus:
 
 
 def status_of(life: ProducerLife) -> TransactionStatus | None:
-    """That of a producer; `None` where it has no `transactional.id`."""
+    """Return the status of a producer; `None` if it has no `transactional.id`."""
     transactional_id = life.config.transactional_id
     if transactional_id is None:
         return None

@@ -1,14 +1,14 @@
 """Several transactions at a time: a pool of producers, each with a transactional id of its own.
 
-One producer has one open transaction. Who needs more at a time, each by itself, takes a producer of the pool for
-each; where a shared fate does no harm, `Producer.group_commit()` does more for less.
+A producer has one open transaction at a time. The pool gives each of several independent transactions its own
+producer. If records may commit and abort together, `Producer.group_commit()` is faster and cheaper.
 
 Invariants:
 
-1. A producer is lent to one transaction at a time. Who waits for one gets it in the order of coming.
-2. A producer that is of no use any more is closed and made anew before it is lent again; what its last borrower
-   left open is aborted first. Where that fails its place is free all the same, and the next one tries again.
-3. Whatever ends the opening or the closing, no producer stays open.
+1. A producer is lent to one transaction at a time. Waiting tasks get one in the order of their calls.
+2. A failed producer is closed and replaced before it is lent again. A transaction that its last borrower left open
+   is aborted first. If that fails, its place is still free, and the next borrower tries again.
+3. However the opening or the closing ends, no producer stays open.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NOT_OPEN: Final = "the pool is not open: use it as a context, `async with Trans
 
 @final
 class _Place:
-    """In the queue for a producer."""
+    """A place in the queue for a producer."""
 
     __slots__ = ("number", "waiter")
 
@@ -53,14 +53,14 @@ class TransactionalPool:
     """Lends producers, one to each transaction.
 
     Args:
-        bootstrap_servers: As the Producer's.
-        transactional_id_prefix: The ids are this, a hyphen, and 0 to `size` - 1. Another process needs another one.
-        size: How many transactions can be open at a time.
-        **settings: As the Producer's. Each producer has a `buffer.memory` of its own.
+        bootstrap_servers: As in `Producer`.
+        transactional_id_prefix: The ids are this, a hyphen, and 0 to `size` - 1. Each process needs its own prefix.
+        size: Number of transactions that can be open at a time.
+        **settings: As in `Producer`. Each producer has a `buffer.memory` of its own.
 
     Raises:
-        ValueError: `size` is less than 1.
-        ConfigError: As the Producer's.
+        ValueError: if `size` is less than 1.
+        ConfigError: as in `Producer`.
 
     Example:
         >>> async def main():
@@ -95,15 +95,15 @@ class TransactionalPool:
 
     @property
     def free(self) -> int:
-        """How many producers are lent to nobody."""
+        """Number of producers that are not lent."""
         return len(self._free)
 
     async def __aenter__(self) -> Self:
-        """Start the producers, one after the other; after a failure it may be tried again.
+        """Start the producers, one after the other; after a failure, the call can be repeated.
 
         Raises:
-            ProducerStateError: It was opened before.
-            TransactionError: As `Producer.start()`.
+            ProducerStateError: if the pool was opened before.
+            TransactionError: as in `Producer.start()`.
         """
         if self._producers:
             raise ProducerStateError("a pool is opened once: make another one")
@@ -127,7 +127,7 @@ class TransactionalPool:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the producers; a transaction that is still open is aborted."""
+        """Close the producers; abort transactions that are still open."""
         self._is_open = False
         for place in self._waiting:
             place.waiter.notify()
@@ -140,19 +140,19 @@ class TransactionalPool:
                 await producer.close()
             except (
                 BaseException
-            ) as error:  # cancelled, say: that one gave up, and the others must not stay open
+            ) as error:  # e.g. a cancellation: that close gave up, and the others must not stay open
                 failure = failure or error
         if failure is not None:
             raise failure
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction[Any, Any]]:
-        """A transaction of a producer that is free; waits for one for at most `max.block.ms`.
+        """Run a transaction of a free producer; wait for one for at most `max.block.ms`.
 
         Raises:
-            MaxBlockTimeoutError: None came free in time.
-            TransactionError: As `Producer.transaction()`.
-            ProducerStateError: The pool is not open.
+            MaxBlockTimeoutError: if no producer became free in time.
+            TransactionError: as in `Producer.transaction()`.
+            ProducerStateError: if the pool is not open.
         """
         number = await self._take()
         try:
@@ -160,7 +160,7 @@ class TransactionalPool:
             async with producer.transaction() as transaction:
                 yield transaction
         finally:
-            self._give_back(number)
+            self._release(number)
 
     async def _take(self) -> int:
         if not self._is_open:
@@ -175,7 +175,7 @@ class TransactionalPool:
             await place.waiter.wait(began + max_block)
         except BaseException:
             if place.number is not None:
-                self._give_back(place.number)
+                self._release(place.number)
             raise
         finally:
             if place.number is None:
@@ -190,7 +190,7 @@ class TransactionalPool:
             waited=driver.now() - began,
         )
 
-    def _give_back(self, number: int) -> None:
+    def _release(self, number: int) -> None:
         if self._waiting and self._is_open:
             place = self._waiting.popleft()
             place.number = number
@@ -199,11 +199,11 @@ class TransactionalPool:
             self._free.append(number)
 
     async def _usable(self, number: int) -> Producer[Any, Any]:
-        """The producer of that number, as it has to be for another transaction."""
+        """Return the producer of that number, ready for another transaction."""
         producer = self._producers[number]
         if producer._life.state is not ProducerState.RUNNING or _manager_of(producer).error is not None:
             await producer.close()
-            self._check_open()  # whoever closes it meanwhile knows of the producers that there are
+            self._check_open()  # if the pool was closed during the await, nobody would close a new producer
             producer = self._producers[number] = Producer(self._configs[number])
             await producer.start()
         elif _manager_of(producer).wants_init:

@@ -1,15 +1,15 @@
-"""Transactions as tasks use them: begun, sent in, committed or aborted, each call with its bound.
+"""Transactions as tasks use them: begin, send, commit or abort, each call with its bound.
 
-`Producer.transaction()` makes a `Transaction`. What is asked of brokers is the core's (`core.transactions`); here
-calls wait for it, for at most `max.block.ms`, and tasks are kept apart.
+`Producer.transaction()` makes a `Transaction`. The core (`core.transactions`) sends the requests. The calls here
+wait for it, for at most `max.block.ms`, and keep tasks apart.
 
 Invariants:
 
-1. A transaction belongs to the task that began it: the Producer's own calls send in it for that task alone. Whoever
-   has the `Transaction` sends in it, from any task of the loop.
-2. A record is appended in the same step as its transaction is seen to be open, so it never slips into the next one.
-3. A call that stops waiting, by its bound or as it is cancelled, stops nothing: the end goes on, and the same call
-   again waits for it, or hears how it ended meanwhile.
+1. A transaction belongs to the task that began it: the Producer's own calls send in it for that task alone. Any
+   task of the loop that has the `Transaction` object can send with it.
+2. A record is appended in the same step that checks that its transaction is open, so it never gets into the next.
+3. A call that reaches its bound or is cancelled stops only its own wait: the commit or abort goes on. The same call
+   again waits for it or reports its result.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ _log = logging.getLogger("aioproduce.transactions")
 
 @final
 class Transactions:
-    """Those of one producer.
+    """The transactions of one producer.
 
     Args:
-        life: The producer's.
-        record_input: Its serializers.
-        interceptors: Its interceptors, or `None`.
+        life: The producer's life.
+        record_input: The producer's serializers.
+        interceptors: The producer's interceptors, or `None`.
 
     Attributes:
-        current: The one that was begun last.
-        group: What begins and ends them, where a group commit does.
-        lent_to: Another library's way of records, open while a transaction is, or `None`.
+        current: The latest transaction.
+        group: The group commit that begins and ends the transactions, or `None`.
+        lent_to: The fast path of another library's API, open while a transaction is; or `None`.
     """
 
     __slots__ = ("_init", "_input", "_interceptors", "_life", "current", "group", "lent_to")
@@ -76,25 +76,25 @@ class Transactions:
 
     @property
     def paths(self) -> list[SendPath]:
-        """The ways of records that need nothing decided, open while a transaction is."""
+        """The fast paths for records that need no decision, open while a transaction is."""
         return [path for path in (self.current, self.lent_to) if path is not None]
 
     @property
     def manager(self) -> TransactionManager:
-        """The core's side."""
+        """The core's transaction manager."""
         manager = self._life.sender.transactions
         assert manager is not None
         return manager
 
     def new(self) -> Transaction[Any, Any]:
-        """One that is not begun yet."""
+        """Return a transaction that is not begun yet."""
         return Transaction(self, self._life, self._input, self._interceptors)
 
     def owned(self) -> Transaction[Any, Any]:
-        """The one that the calling task began.
+        """Return the open transaction that the calling task began.
 
         Raises:
-            TransactionStateError: There is none, or another task began it.
+            TransactionStateError: if none is open, or another task began it.
         """
         self._life.check_callable()
         current = self.current
@@ -102,18 +102,18 @@ class Transactions:
             raise self.manager.refusal()
         if current._task is not self._life.driver.current_task():
             raise TransactionStateError(
-                "another task began the open transaction: send by its Transaction object, txn.send(), or use a "
-                "producer of its own for each task",
+                "another task began the open transaction: send with its Transaction object, txn.send(), or use one "
+                "producer per task",
                 recover="begin",
             )
         return current
 
     def owned_life(self) -> TransactionLife:
-        """What that one sends by."""
+        """Return the life of the calling task's transaction."""
         return self.owned()._life
 
     async def init(self) -> None:
-        """Get a producer id; bounded by `max.block.ms`."""
+        """Get a producer id; wait for at most `max.block.ms`."""
         self._life.check_callable()
         self.manager.on_change = self._changed
         self._init = untold(self._init, "init") or self.manager.init()
@@ -125,27 +125,27 @@ class Transactions:
                 path._shut_path()
 
     def opened(self, transaction: Transaction[Any, Any], commits_at: float = inf) -> CoreTransaction:
-        """Open one in the core at once: nothing goes on of the one before."""
+        """Open a transaction in the core at once; the previous one has ended."""
         core = self.manager.begin(commits_at)
         self.current = transaction
         transaction._open(core)
         return core
 
     async def begin(self, transaction: Transaction[Any, Any]) -> None:
-        """Open one in the core, after what goes on of the one before."""
+        """Open a transaction in the core, after the end of the previous one."""
         self._life.check_callable()
         if self.group is not None:
             raise TransactionStateError(
-                "a group commit has all transactions of this producer: send by it, or use another producer",
+                "a group commit uses this producer's transactions: send with it, or use another producer",
                 recover="new producer",
             )
         while (pending := self.manager.pending) is not None:
-            # What became of it was for those who asked for it.
+            # Its result goes to the call that began it.
             await self.wait(pending, tells=False)
         self.opened(transaction)
 
     async def wait(self, operation: Operation, *, tells: bool = True) -> None:
-        """See `wait_for`."""
+        """Wait for an operation; see `wait_for()`."""
         await wait_for(operation, self._life, tells=tells)
 
 
@@ -153,7 +153,7 @@ class Transactions:
 class Transaction(Sending[K, V]):
     """Records, and offsets of consumer groups, that become visible together or not at all.
 
-    Made by `Producer.transaction()`. As a context it begins, commits at the end of its body, and aborts where an
+    `Producer.transaction()` makes it. As a context it begins, commits at the end of its body, and aborts if an
     exception leaves the body. It has the Producer's calls for sending.
 
     Attributes:
@@ -203,20 +203,20 @@ class Transaction(Sending[K, V]):
 
     @property
     def outcome(self) -> TransactionOutcome | None:
-        """What became of it; `None` while that is not known yet."""
+        """Outcome of the transaction; `None` while it is not known yet."""
         if self._ending is not None and self._ending.outcome is not None:
             return self._ending.outcome
         return None if self._core is None else self._core.outcome
 
     @property
     def is_open(self) -> bool:
-        """Whether records can be sent in it."""
+        """Whether records can be sent in the transaction."""
         manager = self._transactions.manager
         return self._core is not None and manager.transaction is self._core and manager.is_open
 
     @property
     def can_abort(self) -> bool:
-        """Whether an abort may be asked for."""
+        """Whether `abort()` is allowed."""
         manager = self._transactions.manager
         is_current = self._core is not None and manager.transaction is self._core
         return is_current and manager.can_abort and not self._life.is_over
@@ -237,11 +237,11 @@ class Transaction(Sending[K, V]):
         )
 
     async def begin(self) -> Self:
-        """Open it, for the calling task; waits for the end of the one before.
+        """Begin the transaction for the calling task, after the end of the previous one.
 
         Raises:
-            TransactionStateError: Another one is open, or this one was begun before.
-            TransactionError: The producer can begin none.
+            TransactionStateError: if another transaction is open, or this one was begun before.
+            TransactionError: if the producer cannot begin a transaction.
         """
         if self._core is not None:
             raise TransactionStateError(
@@ -251,7 +251,7 @@ class Transaction(Sending[K, V]):
         return self
 
     def _open(self, core: CoreTransaction) -> None:
-        """It is open, for the calling task; for `Transactions`."""
+        """Note that it is open for the calling task (for `Transactions`)."""
         self._core = core
         driver = self._life.driver
         self._task = driver.current_task()
@@ -268,23 +268,23 @@ class Transaction(Sending[K, V]):
             )
 
     def _record_refused(self, error: BaseException) -> None:
-        """Let it be aborted only: a record that its sender counts as sent is not in it (for `blocking`)."""
+        """Allow only an abort: a record that its sender counts as sent is not in it (for `blocking`)."""
         if self.is_open:
             self._transactions.manager.records.refused(error, self._life.driver.now())
             self._life.driver.wake()
 
     async def commit(self) -> None:
-        """Send what is left, and make all of it visible; waits for at most `max.block.ms`.
+        """Send the remaining records and commit the transaction; wait for at most `max.block.ms`.
 
-        A commit that stops waiting goes on. The same call again waits for its outcome; nothing else can be asked
-        for meanwhile.
+        The commit goes on if this call stops waiting. The same call again waits for its outcome. No other call is
+        allowed until then.
 
         Raises:
-            TransactionFailedError: A record or an offset failed: abort it.
-            TransactionTimedOutError: It was open for too long, and is aborted.
-            TransactionUnconfirmedError: No answer yet.
-            ProducerFencedError: Another producer has taken over.
-            TransactionStateError: It is not open.
+            TransactionFailedError: if a record or an offset failed; abort the transaction.
+            TransactionTimedOutError: if it was open for too long; it is aborted.
+            TransactionUnconfirmedError: if no answer came in time; make the same call again.
+            ProducerFencedError: if another producer has taken over.
+            TransactionStateError: if it is not open.
         """
         ending = untold(self._ending, "commit")
         if ending is None:
@@ -294,14 +294,15 @@ class Transaction(Sending[K, V]):
         await self._wait(ending)
 
     async def prepare(self) -> PreparedTransaction:
-        """Bring all of it into the log, and leave its end to whoever has what this gives; at most `max.block.ms`.
+        """Write all records to the log and return the transaction's identity; wait for at most `max.block.ms`.
 
-        `transaction.timeout.ms` goes on: what is not ended by then is aborted. Until the end nobody may initialise
-        a producer of this `transactional.id`: that aborts it, too.
+        Any process that has the identity can commit or abort. After `transaction.timeout.ms` the broker aborts a
+        transaction that has not ended. Initialising a producer of this `transactional.id` before the end also
+        aborts it.
 
         Raises:
-            TransactionFailedError: A record or an offset failed: abort it.
-            TransactionUnconfirmedError: Not all of it is in the log yet; the same call again waits on.
+            TransactionFailedError: if a record or an offset failed; abort the transaction.
+            TransactionUnconfirmedError: if not all records are in the log yet; make the same call again to wait.
 
         Example:
             >>> prepared = await txn.prepare()
@@ -314,7 +315,7 @@ class Transaction(Sending[K, V]):
         self._preparing = untold(self._preparing, "prepare") or manager.prepare(self._life.driver.now())
         await self._wait(self._preparing)
         if manager.transaction is not core or manager.state is not TransactionState.PREPARED:
-            raise manager.refusal("prepare")  # another task has ended it, or a close
+            raise manager.refusal("prepare")  # another task or a close has ended it
         is_empty = not core.is_known_to_the_coordinator
         self._is_prepared = core.is_prepared = True
         return PreparedTransaction(
@@ -322,15 +323,15 @@ class Transaction(Sending[K, V]):
         )
 
     async def abort(self) -> None:
-        """Let no reader of committed records see any of it; waits for at most `max.block.ms`.
+        """Abort the transaction, so that no reader of committed records sees it; wait for at most `max.block.ms`.
 
-        Records that were not sent fail with TransactionAbortedError. Those on their way are waited for, and keep
-        their acknowledgement: they are in the log, and no reader of committed records sees them.
+        Records that were not sent fail with TransactionAbortedError. The abort waits for records in flight, which
+        keep their acknowledgement: they are in the log, but no reader of committed records sees them.
 
         Raises:
-            TransactionUnconfirmedError: No answer yet.
-            ProducerFencedError: Another producer has taken over.
-            TransactionStateError: It is not open, or the outcome of its commit is awaited.
+            TransactionUnconfirmedError: if no answer came in time; make the same call again.
+            ProducerFencedError: if another producer has taken over.
+            TransactionStateError: if it is not open, or its commit has no outcome yet.
         """
         ending = untold(self._ending, "abort")
         if ending is None:
@@ -350,7 +351,7 @@ class Transaction(Sending[K, V]):
         manager = self._transactions.manager
         if self._core is None or (manager.transaction is not self._core and manager.error is None):
             raise TransactionStateError(
-                f"{call}() does not fit here: this transaction is not open",
+                f"{call}() is not possible: this transaction is not open",
                 recover="begin",
                 outcome=self.outcome,
             )
@@ -360,18 +361,18 @@ class Transaction(Sending[K, V]):
         offsets: Mapping[object, object] | Iterable[object],
         group: GroupMetadata | str | object,
     ) -> None:
-        """Commit a consumer group's offsets with the transaction; waits for at most `max.block.ms`.
+        """Commit a consumer group's offsets with the transaction; wait for at most `max.block.ms`.
 
         Args:
-            offsets: By TopicPartition or `(topic, partition)`: the offset of the next record to read, as an int or
-                an OffsetAndMetadata. confluent-kafka's list of TopicPartitions is taken, too.
-            group: A GroupMetadata, what confluent-kafka's `consumer_group_metadata()` gives, or the name of a group
-                whose consumer assigned its partitions itself.
+            offsets: The offset of the next record to read, an int or an OffsetAndMetadata, by TopicPartition or
+                `(topic, partition)`; or confluent-kafka's list of TopicPartitions.
+            group: A GroupMetadata, the result of confluent-kafka's `consumer_group_metadata()`, or the name of a
+                group whose consumer assigns its partitions itself.
 
         Raises:
-            TransactionFailedError: The group's coordinator refused them: abort the transaction.
-            TypeError: It is none of these.
-            ValueError: An offset is below 0, or the group has a generation and no member.
+            TransactionFailedError: if the group's coordinator refused them; abort the transaction.
+            TypeError: if `offsets` or `group` has another type.
+            ValueError: if an offset is below 0, or the group has a generation and no member.
         """
         self._life.check_callable()
         wanted, asking = read_offsets(offsets), read_group(group)
@@ -414,7 +415,7 @@ class Transaction(Sending[K, V]):
             raise
 
     async def _abort_for(self, error: BaseException) -> TransactionError | None:
-        """Abort as the body failed; gives why it cannot be, and logs it, as the body's error is what is raised."""
+        """Abort after an error of the body; log and return the abort's error, since the body's is raised."""
         if not self.can_abort or isinstance(error, GeneratorExit):
             return None
         try:

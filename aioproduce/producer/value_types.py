@@ -1,8 +1,8 @@
-"""The types of keys and values, for type checkers: bytes, or what the producer's serializers take.
+"""The types of keys and values, for type checkers: bytes, or the input types of the producer's serializers.
 
-Named by whatever sends. At run time they decide nothing, and cost nothing: `Producer[str, Order]` is `Producer`.
-`typing.Generic` would note the types in the instance, whose `send` CPython 3.12 and later then look up for each
-record.
+Classes that send use them. At run time they have no effect and no cost: `Producer[str, Order]` is `Producer`.
+`typing.Generic` would store the types in the instance, and CPython 3.12 and later would then look up its `send` for
+each record.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
-    # What an annotation without them means, `Producer`: no serializers.
+    # Their defaults: a plain `Producer` annotation means no serializers.
     K = TypeVar("K", contravariant=True, default=BytesLike)
     V = TypeVar("V", contravariant=True, default=BytesLike)
-    # What a serializer takes; a lambda does not tell.
+    # Input types of the serializers; a lambda does not declare its own.
     KeyInput = TypeVar("KeyInput", default=Any)
     ValueInput = TypeVar("ValueInput", default=Any)
 else:
-    # Only what subscripts at run time is there then.
+    # At run time only the subscription must work.
     K = V = None
 
     class Generic:
-        """Takes the types, and forgets them."""
+        """Accepts type parameters and ignores them."""
 
         __slots__ = ()
 

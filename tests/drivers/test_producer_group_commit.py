@@ -132,7 +132,7 @@ async def test_what_does_not_fit(cluster: FakeCluster) -> None:
         async with group:
             with pytest.raises(InvalidRecordError):
                 await group.send("one", 17)  # type: ignore[arg-type]  # that is the error
-            with pytest.raises(TransactionStateError, match="a group commit has"):
+            with pytest.raises(TransactionStateError, match="a group commit uses"):
                 await producer.begin_transaction()
             with pytest.raises(TransactionStateError, match="already"):
                 await producer.group_commit().__aenter__()

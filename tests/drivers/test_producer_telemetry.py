@@ -122,7 +122,7 @@ async def test_a_cluster_that_refuses_gives_no_id_ever(cluster: FakeCluster) -> 
     cluster.faults.fail(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 42)
     async with Producer(cluster.bootstrap_servers) as producer:
         for _ in range(2):  # before the answer, and after it
-            with pytest.raises(ClientInstanceIdError, match="no broker will give"):
+            with pytest.raises(ClientInstanceIdError, match="no broker will assign"):
                 await producer.client_instance_id(PATIENCE)
         await assert_still_works(producer, cluster)
 

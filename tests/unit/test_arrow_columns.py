@@ -243,7 +243,7 @@ def test_types_that_cannot_be_sent_are_refused_at_once(role: str, array: Any) ->
         arrow_pieces(pa.table(columns), {}, has_topic=False)
     assert caught.value.column == role
     assert str(array.type) in str(caught.value)
-    assert "takes" in str(caught.value)
+    assert "accepts" in str(caught.value)
 
 
 def test_columns_that_are_not_there_or_twice() -> None:

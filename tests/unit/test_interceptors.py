@@ -60,7 +60,7 @@ def test_one_that_gives_no_record_is_left_out_and_logged(
 ) -> None:
     chain = Interceptors([add("1"), OnSend(lambda record: given), add("3")])
     assert chain.intercept(ProducerRecord(topic="t", value=""))[0].value == "13"
-    assert f"gave {type(given).__name__}, not a ProducerRecord" in caplog.text
+    assert f"returned {type(given).__name__}, not a ProducerRecord" in caplog.text
 
 
 def test_every_one_is_told_though_another_fails(caplog: pytest.LogCaptureFixture) -> None:
@@ -165,7 +165,7 @@ def test_one_that_intercepts_and_gives_something_else_is_left_out(
     assert record.value == "13"
     on_outcome(METADATA, None)
     assert [line.getMessage().partition(";")[0] for line in caplog.records] == [
-        f"an interceptor's intercept gave {type(given).__name__}, not a ProducerRecord and whom to tell its "
-        "outcome",
+        f"an interceptor's intercept returned {type(given).__name__}, not a ProducerRecord and a callback for "
+        "its outcome",
         "an interceptor's intercept failed",
     ]
