@@ -167,7 +167,7 @@ static void on_commands(int fd)
         exit(0);
     for (ssize_t index = 0; index < count; index++) {
         if (bytes[index] != '\n') {
-            length = length < sizeof line - 1 ? length : 0; /* no command is so long: drop it, and the rest of it is unknown */
+            length = length < sizeof line - 1 ? length : 0; /* longer than any command: invalid in any case */
             line[length++] = bytes[index];
             continue;
         }
