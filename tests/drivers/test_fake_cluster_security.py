@@ -28,7 +28,7 @@ PATIENCE = 60.0
 # A name and a password that a client which prepares strings (RFC 4013), or forgets to escape, gets wrong.
 ALICE, PASSWORD = "al=ice,ä", 'pä=ss,wörd\\ "'
 PLAIN_LIKE = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-ANOTHER = pytest.mark.extended("the gate has one of each kind")
+ANOTHER = pytest.mark.extended("one case of each kind stays in the gate")
 
 
 def librdkafka_settings(
@@ -218,7 +218,7 @@ def test_librdkafka_with_a_token_that_is_refused() -> None:
         assert "invalid_token" in error.str()
 
 
-@pytest.mark.extended("sessions of a second")
+@pytest.mark.extended("waits for sessions of a second")
 @pytest.mark.parametrize("mechanism", PLAIN_LIKE)
 def test_librdkafka_logs_in_again(mechanism: str) -> None:
     with secured("SASL_PLAINTEXT", connections_max_reauth_ms=1500) as cluster:

@@ -42,7 +42,7 @@ async def records_in(cluster: KafkaCluster, topic: str) -> int:
     return sum(end - first for first, end in offsets.values())
 
 
-@pytest.mark.extended("two JVMs of Kafka's own tool")
+@pytest.mark.extended("starts two JVMs of Kafka's own tool")
 async def test_the_same_command_line_and_the_same_lines(
     kafka1: KafkaCluster, topic_name: str, tmp_path: Path
 ) -> None:

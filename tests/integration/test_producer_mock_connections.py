@@ -373,7 +373,7 @@ async def test_a_broker_is_taken_out_of_the_cluster(mock_cluster: MockCluster, t
 
 @pytest.mark.scenario(72, "M")
 @pytest.mark.parametrize("kind", ["acks=1", "idempotent"])
-@pytest.mark.extended("4 s of processor time; the simulation of the same stays in the gate")
+@pytest.mark.extended("takes 4 s of processor time; its simulation stays in the gate")
 async def test_one_slow_broker_does_not_delay_the_others(
     mock_cluster: MockCluster, topic_name: str, kind: str
 ) -> None:

@@ -124,7 +124,7 @@ class Service:
 
 
 @pytest.mark.parametrize("framework", ["fastapi", "aiohttp"])
-@pytest.mark.extended("brokers that are killed under load")
+@pytest.mark.extended("kills brokers under load")
 async def test_killed_and_restarted_under_load_every_201_is_in_the_log(
     kafka1: KafkaCluster, topic_name: str, tmp_path: Path, framework: str
 ) -> None:
@@ -167,7 +167,8 @@ async def test_killed_and_restarted_under_load_every_201_is_in_the_log(
 
 
 @pytest.mark.parametrize(
-    "framework", others_extended(["fastapi", "aiohttp"], keep=["fastapi"], reason="one framework stays")
+    "framework",
+    others_extended(["fastapi", "aiohttp"], keep=["fastapi"], reason="one framework stays in the gate"),
 )
 async def test_started_before_its_broker_it_becomes_ready_by_itself(
     kafka1: KafkaCluster, topic_name: str, tmp_path: Path, framework: str

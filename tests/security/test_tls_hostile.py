@@ -57,7 +57,7 @@ def flood(channel: TlsChannel, pieces: list[bytes], most: int) -> TlsError:
 
 
 @pytest.mark.parametrize(
-    "most", [16_384, pytest.param(None, marks=pytest.mark.extended("4 s to write the records"))]
+    "most", [16_384, pytest.param(None, marks=pytest.mark.extended("takes 4 s to write the records"))]
 )
 def test_key_updates_without_end(
     hostile: tuple[TlsChannel, Peer, ServerRecords], most: int | None, monkeypatch: pytest.MonkeyPatch

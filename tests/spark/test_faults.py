@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 # All of the faults are within the first test's time.
 pytestmark = [
     pytest.mark.timeout(900),
-    pytest.mark.extended("a chain of faults with processes that are killed, and one audit of all"),
+    pytest.mark.extended("kills processes in a chain of faults, with one audit of all"),
 ]
 
 PARTITIONS = 2

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.kafka_cluster import KafkaCluster
 
-pytestmark = pytest.mark.extended("a Spark Connect server of its own")
+pytestmark = pytest.mark.extended("starts a Spark Connect server")
 
 CONNECT_PROGRAM = """
 import json, sys
