@@ -1,6 +1,6 @@
 """The commands over SASL_SSL, with settings as users give them: by `-X`, by a file, by the environment; and `dev`.
 
-The commands run in this process, beside a cluster in a thread of its own: a process each would cost ten times as
+The commands run in this process, and the cluster in a thread of its own: a process each would cost ten times as
 much.
 """
 

@@ -1,7 +1,7 @@
 """`FakeCluster` over TLS and SASL, judged by clients that are not ours: librdkafka and aiokafka.
 
-1. Whoever has the right settings is let in, and what it sends is in the log.
-2. Whoever has not is kept out, and told why where Kafka tells it.
+1. A client with the right settings is admitted, and its records are in the log.
+2. A client with wrong settings is refused, with the reason if Kafka reports one.
 """
 
 from __future__ import annotations

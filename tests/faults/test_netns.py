@@ -34,7 +34,7 @@ async def verdict(name: str, kind: str) -> dict[str, Any]:
 
 @pytest.fixture
 def not_asked_yet() -> Iterator[None]:
-    """What the machine was found to lack is found out anew, also after the test."""
+    """Look again for what the machine lacks, also after the test."""
     why_not.cache_clear()
     yield
     why_not.cache_clear()

@@ -1,4 +1,4 @@
-"""`aioproduce perf` beside Kafka's own tool, with the same options, on the same real broker.
+"""`aioproduce perf` compared with Kafka's own tool, with the same options, on the same real broker.
 
 1. Both must print the lines that `tests/cli/perf_lines.py` describes: the expressions were written from Kafka's
    source, so that Kafka's own output judges them, and they judge ours.

@@ -89,7 +89,7 @@ async def test_a_session_is_renewed_in_full_traffic(
             await traffic.send(max(0, int(passed * rate) - traffic.sent))
             await asyncio.sleep(0.005)
         await traffic.settle()
-        # One for bootstrap and one for the broker: none was opened anew.
+        # One for bootstrap and one for the broker: none was opened again.
         assert producer.metrics().value("connection-creation-total") <= 2
     await assert_sound(secured1, traffic, topic_name)
 

@@ -1,4 +1,4 @@
-"""Transactions against a real Kafka: what confluent-kafka reads of them; the examples, killed and begun anew."""
+"""Transactions against a real Kafka: what confluent-kafka reads of them; the examples, killed and restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m aioproduce.verifiable`` beside Kafka's own VerifiableProducer, on the same real broker.
+"""``python -m aioproduce.verifiable`` compared with Kafka's own VerifiableProducer, on the same real broker.
 
 1. Both get the same arguments; what they print is compared line by line in shape: events in their order, keys,
    types, and what is the same for any producer (values, keys, topic, counts, exit code).

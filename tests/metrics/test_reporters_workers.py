@@ -32,7 +32,7 @@ SENT = "kafka_producer_producer_metrics_record_send_total"
 
 
 class Workers:
-    """Worker processes; whoever is left is ended with the test."""
+    """Worker processes; those that still run end with the test."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

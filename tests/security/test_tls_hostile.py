@@ -21,7 +21,7 @@ from tests.security.tls_peer import HOST, VERSIONS, Peer, made, server_context, 
 def hostile(
     ca: trustme.CA, broker: trustme.LeafCert, tmp_path: Path
 ) -> tuple[TlsChannel, Peer, ServerRecords]:
-    """A channel that is established, and whoever writes its server's records by hand."""
+    """An established channel, and the hand-written records of its server."""
     context = server_context(broker, version="TLSv1.3")
     context.num_tickets = 0
     context.keylog_filename = str(tmp_path / "keys")

@@ -105,7 +105,7 @@ class World:
 
     Attributes:
         folder: An empty one, of this fault alone.
-        topic: Likewise, with two partitions.
+        topic: The same, with two partitions.
         driver: Killed by the first of the faults that want it.
     """
 

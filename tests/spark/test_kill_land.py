@@ -1,4 +1,4 @@
-"""land and compact killed -9 on real Kafka, small: the program beside this does it with two million records."""
+"""land and compact killed -9 on real Kafka, small: the program `kill_land.py` does it with two million records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sink through Spark Connect: a server and its client in a process of their own, beside the tests' session."""
+"""The sink through Spark Connect: a server and its client in a process of their own, next to the tests' session."""
 
 from __future__ import annotations
 
