@@ -421,7 +421,7 @@ def _judge_outcomes(scene: Scene, *, is_closed: bool) -> None:
     """Each transaction has an outcome; an unknown one where it was closed."""
     for txn, entry in scene.begun:
         if txn._is_prepared:
-            continue  # left to whoever has its PreparedTransaction
+            continue  # left to the holder of its PreparedTransaction
         if txn.outcome is None or (txn.outcome is UNKNOWN and not is_closed):
             scene.accuse("L", f"the outcome of {entry} is {txn.outcome}")
 
