@@ -4,9 +4,9 @@
     curl -i localhost:8000/orders -d '{"customer": "7", "article": "apple", "pieces": 2}'
     curl -i localhost:8000/health/ready
 
-Every answer of 201 says that the order is in the log. It listens on this machine only. It starts without a broker
-too, says so at /health/ready, and answers 503 with Retry-After until one is there. Settings come from the
-environment: KAFKA_BOOTSTRAP_SERVERS (localhost:9092; `aioproduce dev` starts a cluster in memory there),
+A 201 means that the order is in the log. The service listens on this machine only. It also starts without a
+broker: /health/ready then reports it, and requests get 503 with Retry-After until a broker answers. Settings come
+from the environment: KAFKA_BOOTSTRAP_SERVERS (localhost:9092; `aioproduce dev` starts a cluster in memory there),
 KAFKA_TOPIC (orders), KAFKA_VISITS_TOPIC (visits), PORT (8000), REQUEST_TIMEOUT (5 s), DRAIN_TIMEOUT (10 s).
 """
 
@@ -31,7 +31,7 @@ routes = web.RouteTableDef()
 
 @routes.post("/orders")
 async def place_order(request: web.Request) -> web.Response:
-    """Answered when it is acknowledged: 201. Otherwise the middleware says what is known: 503, or 504."""
+    """Answer 201 when the order is acknowledged. Otherwise the middleware answers 503 or 504."""
     deadline = deadline_of(request)
     try:
         order = json.loads(await request.read())
@@ -46,7 +46,7 @@ async def place_order(request: web.Request) -> web.Response:
 
 @routes.post("/visits")
 async def count_visit(request: web.Request) -> web.Response:
-    """Answered before it is even accepted: 202 promises nothing. What fails is logged and counted."""
+    """Answer 202 before the record is accepted: it promises nothing. A failure is logged and counted."""
     request.app[SERVICE].background(VISITS_TOPIC, request.query["page"].encode())
     return web.Response(status=202)
 

@@ -1,4 +1,4 @@
-"""Sending from threads, without an event loop: futures, callbacks, back-pressure, and what a failure looks like.
+"""Sending from threads, without an event loop: futures, callbacks, back-pressure and failures.
 
 python examples/blocking_threads.py                    # with a cluster in memory
 python examples/blocking_threads.py localhost:9092     # with yours; sends to the topic "threads"
@@ -28,7 +28,7 @@ WORKERS = 8
 
 
 class Tally:
-    """A delivery callback: called in the producer's own thread, one record after the other, so it needs no lock."""
+    """A delivery callback. The producer's thread calls it for one record at a time, so it needs no lock."""
 
     def __init__(self) -> None:
         self.acknowledged = 0
@@ -42,9 +42,9 @@ class Tally:
 
 
 def work(producer: BlockingProducer, tally: Tally, worker: int) -> None:
-    """What a thread of a service does: send, and go on; the callback hears what became of it."""
+    """Send records as a thread of a service does: the callback receives each result."""
     for number in range(RECORDS // WORKERS):
-        # Waits only while the buffer is full, at most max.block.ms: the thread is slowed down to what Kafka takes.
+        # Waits only while the buffer is full, at most max.block.ms: the thread never outruns Kafka.
         producer.send(TOPIC, b"%d/%d" % (worker, number), key=b"worker-%d" % worker, on_delivery=tally)
 
 
@@ -65,7 +65,7 @@ def threads(servers: str) -> None:
         producer.flush()
         print(f"{WORKERS} threads: {tally.acknowledged:,} acknowledged, {tally.failed} failed")
 
-        # concurrent.futures takes its futures; a type checker wants to be told so.
+        # concurrent.futures accepts these futures; a type checker needs the cast.
         deliveries = cast(
             "list[Future[RecordMetadata]]", [producer.send(TOPIC, b"one of ten") for _ in range(10)]
         )
@@ -79,17 +79,17 @@ def threads(servers: str) -> None:
         # Many records at once, with one handle.
         print(f"at once: {len(producer.send_many(TOPIC, [b'record'] * 10_000).result()):,} acknowledged")
 
-        # What can never be sent is refused at once.
+        # A record that can never be sent is refused at once.
         try:
             producer.send(TOPIC, bytes(2_000_000))
         except RecordTooLargeError as error:
             print(f"refused: {error.size:,} bytes are above {error.limited_by}={error.limit:,}")
-        # A service that would rather drop a record than wait says so.
+        # A service that prefers a dropped record to a wait sets timeout=0.
         try:
             producer.send(TOPIC, b"now or never", timeout=0)
         except BufferExhaustedError as error:
             print(f"dropped: {error}")
-    # Leaving the block sends what was accepted, and ends the producer's thread.
+    # The end of the block sends all accepted records and ends the producer's thread.
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""The buffer pool in three textbook cases, with the same parts that `await producer.send()` waits with.
+"""The buffer pool in three textbook cases, with the classes that `await producer.send()` uses.
 
     python examples/buffer_pool.py
 
-A pool of 10 MB hands out 1 MB at a time: ten requests fit, the eleventh has to wait. Either nothing comes back in
-time, or something does. Ends with exit code 1 if a case does not come out as said.
+A pool of 10 MB grants 1 MB at a time: ten requests fit, and the eleventh waits. It times out in case 2, and is
+served in case 3. The exit code is 1 if a case has another outcome.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MB = 1_000_000
 
 
 async def allocate(pool: BufferPool, size: int, max_block: float) -> BufferLease:
-    """What `send()` does for memory: take it if it is there, else wait in line, at most `max_block` seconds."""
+    """Allocate memory as `send()` does: at once if it is free, else wait in line, at most `max_block` seconds."""
     lease = pool.try_allocate(size)
     if lease is not None:
         return lease
@@ -31,9 +31,11 @@ async def allocate(pool: BufferPool, size: int, max_block: float) -> BufferLease
         if await waiter.wait(started_at + max_block):
             return pool.claim(ticket)
     finally:
-        pool.abandon(ticket)  # without effect once claimed; else the place in line and all that was gathered
+        pool.abandon(
+            ticket
+        )  # no effect once claimed; else it releases the place in line and the memory gathered
     raise BufferExhaustedError(
-        f"no {size} bytes came free within {max_block} s",
+        f"{size} bytes did not become free within {max_block} s",
         waited=loop.time() - started_at,
         needed=size,
         available=pool.available,
@@ -59,7 +61,7 @@ async def ten_fit() -> None:
 
 
 async def eleventh_times_out() -> None:
-    print("2. The eleventh waits, and nothing comes back in time.")
+    print("2. The eleventh waits, and nothing is released in time.")
     pool = BufferPool(total=10 * MB, poolable_size=MB)
     leases = [await allocate(pool, MB, max_block=0) for _ in range(10)]
     waited = 0.0
@@ -69,7 +71,7 @@ async def eleventh_times_out() -> None:
         waited = error.waited
     show(pool, f"BufferExhaustedError after {waited:.1f} s")
     assert waited >= 0.2
-    # It left no trace: nobody waits, and all comes back.
+    # The failed request left nothing behind: nothing waits, and all memory is released.
     assert pool.waiting == 0
     for lease in leases:
         lease.release()
@@ -78,7 +80,7 @@ async def eleventh_times_out() -> None:
 
 
 async def eleventh_is_served() -> None:
-    print("3. The eleventh waits, and one of the ten is returned in time.")
+    print("3. The eleventh waits, and one of the ten is released in time.")
     pool = BufferPool(total=10 * MB, poolable_size=MB)
     leases = [await allocate(pool, MB, max_block=0) for _ in range(10)]
     eleventh = asyncio.create_task(allocate(pool, MB, max_block=5))
@@ -101,7 +103,7 @@ async def main() -> None:
     await ten_fit()
     await eleventh_times_out()
     await eleventh_is_served()
-    print("All three came out as they should.")
+    print("All three cases passed.")
 
 
 if __name__ == "__main__":

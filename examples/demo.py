@@ -1,10 +1,10 @@
-"""The main job from end to end: a text file through the command line to a cluster, and back with another client.
+"""The main job from end to end: send a text file from the command line, and read it back with another client.
 
     make demo                                  # or: python examples/demo.py [FILE]
 
-Starts the embedded cluster (3 brokers on loopback), sends the file with `aioproduce send` in a process of its own,
-reads the topic back with aiokafka's consumer, which is not ours, and compares line by line. Exit code 0 only if
-every line was acknowledged and came back once: lost = duplicated = 0.
+It starts the embedded cluster (3 brokers on loopback), sends the file with `aioproduce send` in another process,
+reads the topic back with aiokafka's consumer, and compares line by line. The exit code is 0 only if every line was
+acknowledged and read back once: lost = duplicated = 0.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ACCESS_LOG = Path(__file__).parent / "data" / "access_log.txt"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came back, against what the file holds."""
+    """The comparison of the topic with the file."""
 
     read_back: int
     lost: int
@@ -44,7 +44,7 @@ class Verdict:
 
 
 async def send_file(servers: str, file: Path) -> tuple[int, dict[str, Any]]:
-    """`aioproduce send` as a user would run it; its progress bar goes to our terminal."""
+    """Run `aioproduce send` as a user would; its progress bar goes to our terminal."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "aioproduce.cli", "send", TOPIC, str(file)),
         *("--bootstrap-server", servers, "--acks", "all", "--progress", "--json"),
@@ -56,7 +56,7 @@ async def send_file(servers: str, file: Path) -> tuple[int, dict[str, Any]]:
 
 
 async def read_back(servers: str) -> dict[int, list[bytes]]:
-    """Everything in the topic, per partition in the order of the log, read with aiokafka."""
+    """Read the whole topic with aiokafka; return the values of each partition in log order."""
     values: dict[int, list[bytes]] = defaultdict(list)
     consumer = AIOKafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False)
     await consumer.start()
@@ -74,14 +74,14 @@ async def read_back(servers: str) -> dict[int, list[bytes]]:
 
 
 def compare(lines: list[bytes], partitions: dict[int, list[bytes]]) -> Verdict:
-    """Both sides as multisets; and within a partition the lines must stand as they do in the file."""
+    """Compare both sides as multisets, and the order within each partition with the file's."""
     expected = Counter(lines)
     found = Counter(value for values in partitions.values() for value in values)
     extra = found - expected
     duplicated = sum(count for line, count in extra.items() if line in expected)
     place = {line: number for number, line in enumerate(lines)}
     out_of_order = 0
-    if len(place) == len(lines):  # else a line's place in the file is ambiguous
+    if len(place) == len(lines):  # with repeated lines, a line's place in the file is ambiguous
         for values in partitions.values():
             places = [place[value] for value in values if value in place]
             out_of_order += sum(after < before for before, after in pairwise(places))
@@ -122,7 +122,7 @@ def table(sent: dict[str, Any], verdict: Verdict) -> Table:
 
 async def demo(file: Path, content: bytes) -> int:
     console = Console()
-    lines = [line for line in content.split(b"\n") if line.strip()]  # `send` passes over blank lines
+    lines = [line for line in content.split(b"\n") if line.strip()]  # `send` skips blank lines
     if not lines:
         console.print(f"{file} is empty: nothing to show")
         return 2
@@ -143,7 +143,9 @@ async def demo(file: Path, content: bytes) -> int:
         and verdict.lost == verdict.duplicated == verdict.foreign == verdict.out_of_order == 0
     )
     console.print(
-        "[green]every line came back once[/]" if is_complete else "[bold red]that is not what was sent[/]"
+        "[green]every line came back once[/]"
+        if is_complete
+        else "[bold red]the topic differs from the file[/]"
     )
     return 0 if is_complete else 1
 
@@ -152,7 +154,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", nargs="?", type=Path, default=ACCESS_LOG, help="a text file of yours")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        default=ACCESS_LOG,
+        help="a text file (default: the access log in examples/data)",
+    )
     file: Path = parser.parse_args().file
     if not file.is_file():
         parser.error(f"no such file: {file}")

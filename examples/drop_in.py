@@ -1,15 +1,15 @@
-"""A program that was written for aiokafka, and runs on aioproduce with another import: what it does, and how fast.
+"""A program for aiokafka that runs on aioproduce with a changed import: its results and its speed.
 
 pip install 'aioproduce[aiokafka]'
 python examples/drop_in.py                    # with a cluster in memory
 python examples/drop_in.py localhost:9092     # with yours; sends to the topic "drop-in"
 
-In a program of one's own it is one line:
+In your program, change one line:
 
     - from aiokafka import AIOKafkaProducer
     + from aioproduce.compat.aiokafka import AIOKafkaProducer
 
-Here both are imported, and the same functions are run with either.
+This program imports both, and runs the same functions with each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RECORDS = 20_000
 
 
 async def orders(producer: Any) -> None:
-    """What a service does: one record at a time, keys, headers, and errors of aiokafka's classes."""
+    """Send as a service does: one record at a time, keys, headers, and errors of aiokafka's classes."""
     metadata = await producer.send_and_wait(
         TOPIC, {"item": "tea", "pounds": 3}, key="customer-7", headers=[("from", b"example")]
     )
@@ -45,7 +45,7 @@ async def orders(producer: Any) -> None:
 
 
 async def records_per_second(producer: Any) -> float:
-    """What a loader does: many futures, gathered."""
+    """Send as a loader does: many futures, gathered."""
     began_at = time.perf_counter()
     futures = [await producer.send(TOPIC, {"number": number}) for number in range(RECORDS)]
     await asyncio.gather(*futures)
@@ -53,7 +53,7 @@ async def records_per_second(producer: Any) -> float:
 
 
 async def a_batch(producer: Any) -> None:
-    """What a pipeline does: a batch for a partition of its choice."""
+    """Send as a pipeline does: a batch for a partition of its choice."""
     batch = producer.create_batch()
     while batch.append(key=None, value={"row": batch.record_count()}, timestamp=None) is not None:
         pass
@@ -62,7 +62,7 @@ async def a_batch(producer: Any) -> None:
 
 
 async def run(producer_type: Any, servers: str) -> float:
-    """The program; it does not know whose producer it has."""
+    """Run the program with a producer of either library; return its records per second."""
     producer = producer_type(
         bootstrap_servers=servers,
         key_serializer=lambda key: None if key is None else key.encode(),
@@ -80,7 +80,7 @@ async def run(producer_type: Any, servers: str) -> float:
 
 
 async def compare(servers: str) -> None:
-    """Run it with either."""
+    """Run the program with each producer."""
     speeds = {}
     for producer_type in (aiokafka.AIOKafkaProducer, AIOKafkaProducer):
         name = producer_type.__module__
@@ -90,7 +90,7 @@ async def compare(servers: str) -> None:
 
 
 async def main() -> None:
-    """Run it against the cluster that is given, or one in memory."""
+    """Run it against the given cluster, or against one in memory."""
     if len(sys.argv) > 1:
         await compare(sys.argv[1])
         return

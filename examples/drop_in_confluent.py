@@ -1,4 +1,4 @@
-"""Code that was written for confluent-kafka's AIOProducer, on aioproduce: only the import is another.
+"""Code for confluent-kafka's AIOProducer that runs on aioproduce: only the import changes.
 
 python examples/drop_in_confluent.py                    # with a cluster in memory
 python examples/drop_in_confluent.py localhost:9092     # with yours; sends to the topic "drop-in"
@@ -28,7 +28,7 @@ async def send_orders(servers: str) -> None:
         }
     )
     try:
-        # As with theirs: produce() gives a future, flush() waits for all.
+        # The same as with confluent-kafka: produce() returns a future, flush() waits for all.
         futures = [
             await producer.produce(TOPIC, value=f"order {number}", key=f"customer-{number % 3}")
             for number in range(1000)
@@ -37,7 +37,7 @@ async def send_orders(servers: str) -> None:
         messages = await asyncio.gather(*futures)
         print(f"{len(messages)} messages in {len({m.partition() for m in messages})} partitions")
 
-        # What theirs cannot: the future alone, without flush(); headers, timestamps, and a callback.
+        # Not possible with confluent-kafka's: await the future without flush(); headers, timestamps, a callback.
         def told(error: KafkaError | None, message: Message) -> None:
             print(
                 f"told: {message.value()!r} {'failed' if error else 'is there'}, headers {message.headers()}"
@@ -45,7 +45,7 @@ async def send_orders(servers: str) -> None:
 
         await (await producer.produce(TOPIC, "with headers", headers={"from": "example"}, on_delivery=told))
 
-        # Errors are theirs.
+        # Errors have confluent-kafka's classes.
         try:
             await (await producer.produce(TOPIC, bytes(200_000)))
         except KafkaException as error:

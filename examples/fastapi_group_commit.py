@@ -3,9 +3,9 @@
     python examples/fastapi_group_commit.py
     curl -i localhost:8000/orders --json '{"customer": "7", "article": "apple", "pieces": 2}'
 
-Requests that come within 50 ms share a transaction: thousands a second, where a transaction for each would be some
-hundred. 201 says that it is committed. Settings come from the environment: KAFKA_BOOTSTRAP_SERVERS
-(localhost:9092), TRANSACTIONAL_ID (shop-1: another one for each process), PORT (8000).
+Requests within 50 ms share a transaction. That serves thousands a second; one transaction for each request serves
+some hundred. A 201 means that the order is committed. Settings come from the environment: KAFKA_BOOTSTRAP_SERVERS
+(localhost:9092), TRANSACTIONAL_ID (shop-1; each process needs its own), PORT (8000).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/orders", status_code=201)
 async def place_order(order: Order, request: Request) -> Place:
-    """201: it is committed. 409: it is not, and may be sent again. 503: nobody knows yet."""
+    """Answer 201 if it is committed, 409 if it is not and may be sent again, 503 if the outcome is unknown."""
     try:
         metadata = await request.app.state.group.send(
             "orders", order.model_dump_json().encode(), order.customer.encode()

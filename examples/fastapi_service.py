@@ -4,10 +4,10 @@
     curl -i localhost:8000/orders --json '{"customer": "7", "article": "apple", "pieces": 2}'
     curl -i localhost:8000/health/ready
 
-Every answer of 201 says that the order is in the log. It starts without a broker too, says so at /health/ready, and
-answers 503 with Retry-After until one is there. Settings come from the environment: KAFKA_BOOTSTRAP_SERVERS
-(localhost:9092; `aioproduce dev` starts a cluster in memory there), KAFKA_TOPIC (orders), KAFKA_VISITS_TOPIC
-(visits), PORT (8000), REQUEST_TIMEOUT (5 s), DRAIN_TIMEOUT (10 s).
+A 201 means that the order is in the log. The service also starts without a broker: /health/ready then reports it,
+and requests get 503 with Retry-After until a broker answers. Settings come from the environment:
+KAFKA_BOOTSTRAP_SERVERS (localhost:9092; `aioproduce dev` starts a cluster in memory there), KAFKA_TOPIC (orders),
+KAFKA_VISITS_TOPIC (visits), PORT (8000), REQUEST_TIMEOUT (5 s), DRAIN_TIMEOUT (10 s).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ install(app, service)
 
 @app.post("/orders", status_code=201)
 async def place_order(order: Order, service: ServiceDep, deadline: DeadlineDep) -> Place:
-    """Answered when it is acknowledged: 201. Otherwise the error handlers say what is known: 503, or 504."""
+    """Answer 201 when the order is acknowledged. Otherwise the error handlers answer 503 or 504."""
     metadata = await service.send(
         TOPIC, order.model_dump_json().encode(), order.customer.encode(), deadline=deadline
     )
@@ -64,12 +64,12 @@ async def place_order(order: Order, service: ServiceDep, deadline: DeadlineDep) 
 
 @app.post("/visits")
 async def count_visit(page: str, service: ServiceDep) -> Response:
-    """Answered before it is even accepted: 202 promises nothing. What fails is logged and counted."""
+    """Answer 202 before the record is accepted: it promises nothing. A failure is logged and counted."""
     service.background(VISITS_TOPIC, page.encode())
     return Response(status_code=202)
 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
-    # A client that stays connected for ever must not keep the records waiting: uvicorn's own default is no limit.
+    # uvicorn has no limit by default: a client that stays connected would delay the drain for ever.
     uvicorn.run(app, port=int(os.environ.get("PORT", "8000")), timeout_graceful_shutdown=15)

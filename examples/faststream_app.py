@@ -1,11 +1,11 @@
-"""Orders in, invoices out, with FastStream: it consumes, and publishes through aioproduce's Producer.
+"""Orders in, invoices out, with FastStream: it consumes orders, and publishes through aioproduce's Producer.
 
     faststream run examples.faststream_app:app               # or: python examples/faststream_app.py
 
-For each order that comes in at the topic "orders" (from examples/fastapi_service.py, say) an invoice goes out at
-"invoices", under the customer's key. What the handler returns, and what `broker.publish()` is given, goes through
-the middleware, which sends it with the producer; FastStream makes none of its own (`consumer_only=True`).
-KAFKA_BOOTSTRAP_SERVERS says where the cluster is (localhost:9092; `aioproduce dev` starts one in memory there).
+The handler reads an order from the topic "orders" (examples/fastapi_service.py writes such orders) and writes an
+invoice to "invoices", under the customer's key. The middleware sends each value that a handler returns or that
+`broker.publish()` receives. FastStream makes no producer of its own (`consumer_only=True`).
+KAFKA_BOOTSTRAP_SERVERS names the cluster (localhost:9092; `aioproduce dev` starts one in memory there).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ broker = KafkaBroker(SERVERS, consumer_only=True, middlewares=[through])
 
 @asynccontextmanager
 async def lifespan() -> AsyncIterator[None]:
-    # Around the broker's own life: handlers end before the producer is closed, and that sends what they published.
+    # It encloses the broker's life: handlers end before the producer closes, and the close sends their records.
     async with producer:
         yield
 

@@ -1,9 +1,9 @@
-"""Log records as records in Kafka, from anywhere in a program: threads, tasks, before any loop runs.
+"""Log records to Kafka from anywhere in a program: from threads, from tasks, before an event loop runs.
 
     python examples/logging_to_kafka.py                    # with a cluster in memory
     python examples/logging_to_kafka.py localhost:9092     # with yours; sends to the topic "logs"
 
-Two ways: a handler with brokers of its own, as `logging.config` makes it; and one that ships by the
+It shows two handlers: one connects to the brokers itself, as `logging.config` makes it; the other sends through the
 application's producer.
 """
 
@@ -23,11 +23,11 @@ log = logging.getLogger("shop")
 
 
 def configure(servers: str) -> None:
-    """As from a file: what is not the handler's own (`linger_ms`, `compression_type`) is its producer's."""
+    """Configure logging as from a file. The handler passes `linger_ms` and `compression_type` to its producer."""
     logging.config.dictConfig(
         {
             "version": 1,
-            "disable_existing_loggers": False,  # or those of aioproduce would say nothing any more
+            "disable_existing_loggers": False,  # True would silence the loggers of aioproduce
             "formatters": {
                 "json": {
                     "()": "aioproduce.integrations.logging.JsonFormatter",
@@ -44,7 +44,7 @@ def configure(servers: str) -> None:
                     "linger_ms": 100,
                     "compression_type": "zstd",
                 },
-                # Where the handler itself tells of drops and failures: they are not shipped.
+                # The handler reports drops and failures here: it does not send its own log records to Kafka.
                 "console": {"class": "logging.StreamHandler", "level": "WARNING"},
             },
             "root": {"level": "INFO", "handlers": ["kafka", "console"]},
@@ -53,12 +53,12 @@ def configure(servers: str) -> None:
 
 
 def sell(item: str) -> None:
-    """Work of a thread. `extra` becomes fields."""
+    """Log a sale from a thread. `extra` becomes fields of the document."""
     log.info("sold one %s", item, extra={"item": item, "price": 12.5})
 
 
 async def work() -> None:
-    # 1. With brokers of its own: logging holds up neither the loop nor a thread.
+    # 1. A handler that connects itself: a log call blocks neither the loop nor a thread.
     log.info("the shop opens")
     await asyncio.gather(*(asyncio.to_thread(sell, item) for item in ("apple", "pear", "plum")))
     try:
@@ -66,18 +66,19 @@ async def work() -> None:
     except ValueError:
         log.exception("cannot sell")
 
-    # `logging.shutdown()` does this at the end of a program; here the log is read below. In a thread, as it waits.
+    # `logging.shutdown()` flushes at the end of a program; this example reads the log earlier. flush() blocks, so
+    # it runs in a thread.
     (handler,) = [each for each in logging.getLogger().handlers if isinstance(each, KafkaLogHandler)]
     await asyncio.to_thread(handler.flush)
     print(handler.counts())
 
 
 async def work_with_one_producer(servers: str) -> None:
-    # 2. By the application's producer: no thread. What is logged before waits in the handler's queue.
+    # 2. Through the application's producer: no thread. Earlier log records wait in the handler's queue.
     audit = logging.getLogger("audit")
     handler = KafkaLogHandler("logs")
     audit.addHandler(handler)
-    audit.propagate = False  # or the handler of the root would ship them, too
+    audit.propagate = False  # else the root's handler would send them, too
     audit.warning("before there is a producer")
     async with Producer(servers) as producer, handler.shipping(producer):
         audit.warning("while there is one")

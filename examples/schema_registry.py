@@ -1,4 +1,4 @@
-"""Objects instead of bytes: Avro with a schema registry, a schema that grows, and one that may not.
+"""Objects instead of bytes: Avro with a schema registry, a compatible schema change and an incompatible one.
 
 python examples/schema_registry.py                                        # a cluster and a registry in memory
 python examples/schema_registry.py localhost:9092 http://localhost:8081   # yours; sends to the topic "orders-avro"
@@ -26,9 +26,9 @@ ORDER = {
     "namespace": "shop",
     "fields": [{"name": "id", "type": "long"}, {"name": "customer", "type": "string"}],
 }
-# A field with a default: who reads with this schema can read what was written without it.
+# A new field with a default: a reader with this schema can read older records.
 WITH_NOTE = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": "string", "default": ""}]}
-# A field without one: who reads with this schema cannot.
+# A new field without a default: a reader with this schema cannot read older records.
 WITH_PRICE = {**ORDER, "fields": [*ORDER["fields"], {"name": "price", "type": "double"}]}
 
 
@@ -44,10 +44,10 @@ async def send_orders(servers: str, registry: SchemaRegistryClient) -> None:
     async with SerializingProducer(
         servers, key_serializer=str.encode, value_serializer=orders, linger_ms=5
     ) as producer:
-        # Fails here, at the start, where the registry is away or refuses the schema; else the first send() asks it.
+        # Fails at the start if the registry is down or refuses the schema. Without it, the first send() asks.
         await producer.prepare(TOPIC)
 
-        # A type checker knows that values are Orders and keys text.
+        # A type checker knows that values are orders and keys are text.
         deliveries = [
             await producer.send(TOPIC, Order(number, f"customer-{number % 3}"), f"customer-{number % 3}")
             for number in range(1000)
@@ -56,7 +56,7 @@ async def send_orders(servers: str, registry: SchemaRegistryClient) -> None:
             await delivery
         print(f"{len(deliveries):,} orders acknowledged")
 
-        # What does not fit its schema fails alone: nothing is queued for it.
+        # A value that does not fit its schema fails alone: nothing is queued for it.
         try:
             await producer.send(TOPIC, Order("seven", "customer-7"))  # type: ignore[arg-type]  # wrong on purpose
         except SerializationError as error:
@@ -64,11 +64,11 @@ async def send_orders(servers: str, registry: SchemaRegistryClient) -> None:
 
 
 async def change_the_schema(servers: str, registry: SchemaRegistryClient) -> None:
-    # Before a deployment, from a test or a script:
+    # Check before a deployment, from a test or a script:
     answer = await registry.check_compatibility(f"{TOPIC}-value", AvroSerializer(registry, WITH_PRICE).schema)
     print(f"with a price: {'compatible' if answer else 'not compatible'}")
 
-    # What a service that was deployed anyway would see:
+    # A service that is deployed without this check gets this error:
     changed = AvroSerializer(registry, WITH_PRICE)
     async with SerializingProducer(servers, value_serializer=changed) as producer:
         try:
@@ -78,7 +78,7 @@ async def change_the_schema(servers: str, registry: SchemaRegistryClient) -> Non
 
 
 async def read_back(cluster: FakeCluster, registry: SchemaRegistryClient) -> None:
-    """What a consumer does with the bytes: the id that they begin with names the schema of the rest."""
+    """Decode the bytes as a consumer does: the id at their start names the schema of the rest."""
     customers = set()
     for record in cluster.records(TOPIC):
         assert record.value is not None
@@ -97,7 +97,7 @@ async def main() -> None:
         return
     with FakeSchemaRegistry() as fake:
         async with FakeCluster(topics={TOPIC: 3}) as cluster, SchemaRegistryClient(fake.url) as registry:
-            # Somebody else was here before, with the first schema.
+            # Another producer has registered the first schema before.
             fake.register(f"{TOPIC}-value", json.dumps(ORDER))
             await send_orders(cluster.bootstrap_servers, registry)
             await change_the_schema(cluster.bootstrap_servers, registry)

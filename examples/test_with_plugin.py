@@ -1,8 +1,8 @@
-"""Testing a service that produces: aioproduce's pytest plugin, with a cluster in memory for every test.
+"""Tests of a service that produces, with aioproduce's pytest plugin: each test has its own cluster in memory.
 
 python -m pytest examples/test_with_plugin.py
 
-The tests are run by anyio's plugin, which is there with aioproduce; docs/how-to/testing.md has them for others.
+anyio's plugin runs the tests; it is installed with aioproduce. docs/how-to/testing.md shows other plugins.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.aioproduce(topics={"orders": 6, "re
 
 @dataclass(frozen=True)
 class Order:
-    """What customers send."""
+    """An order of a customer."""
 
     id: int
     customer: str
@@ -35,13 +35,13 @@ class Order:
 
 
 class Shop:
-    """Takes orders, and tells Kafka of them."""
+    """Accepts orders and writes them to Kafka."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
 
     async def take(self, order: Order) -> bool:
-        """Whether the order is in the log."""
+        """Write the order to Kafka; return whether it is accepted and in the log."""
         topic = "orders" if order.cents > 0 else "rejected"
         value = json.dumps(asdict(order)).encode()
         try:

@@ -1,15 +1,15 @@
-"""From one topic into another, each record exactly once: read, transform, write, commit what was read (KIP-447).
+"""Copy one topic to another exactly once: read, transform, write, and commit the offsets read (KIP-447).
 
     aioproduce dev                                            # a cluster in memory, in another terminal
-    python examples/transactional_copy.py raw clean           # as often beside each other as there are partitions
+    python examples/transactional_copy.py raw clean           # run up to one copier for each partition
 
-The consumer is confluent-kafka's: with `isolation.level=read_committed` it waits for offsets of a transaction that
-is still open, so that a copier that takes over a partition never reads again what another one is about to commit.
-aiokafka's consumer cannot do that (docs/how-to/transactions.md says what to do with it). It may be killed at any
-instant.
+A copier may be killed at any instant. The consumer is confluent-kafka's. With `isolation.level=read_committed` it
+waits for the offsets of an open transaction, so a copier that takes over a partition never reads records that
+another copier is about to commit. aiokafka's consumer cannot wait for them; docs/how-to/transactions.md shows how
+to use it.
 Settings come from the environment: KAFKA_BOOTSTRAP_SERVERS (localhost:9092), GROUP (copiers), TRANSACTIONAL_ID
-(copier- and the process id), SESSION_TIMEOUT_MS (45000): after that the partitions of one that died are another's,
-TRANSACTION_TIMEOUT_MS (60000): after that what it left open is aborted, and the other one reads it again.
+("copier-" and the process id), SESSION_TIMEOUT_MS (45000; then another copier gets the partitions of a dead one),
+TRANSACTION_TIMEOUT_MS (60000; then the broker aborts a dead copier's transaction, and another reads its records).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Reader:
                 "auto.offset.reset": "earliest",
             }
         )
-        # With callbacks partitions come and go within read() alone, and not while a transaction is open.
+        # With these callbacks partitions change only within read(), never while a transaction is open.
         self._consumer.subscribe([topic], on_assign=lambda *_: None, on_revoke=lambda *_: None)
 
     async def read(self) -> list[Message]:
@@ -66,11 +66,11 @@ class Reader:
         return messages
 
     def group(self) -> object:
-        """Asked for at each commit: it changes as copiers come and go."""
+        """Return the group's metadata. It changes as copiers join and leave, so each commit asks for it."""
         return self._consumer.consumer_group_metadata()
 
     async def rewind(self) -> None:
-        """Read again what was not committed."""
+        """Seek to the committed offsets."""
         for partition in await asyncio.to_thread(self._consumer.committed, self._consumer.assignment(), 30):
             offset = partition.offset if partition.offset >= 0 else OFFSET_BEGINNING
             self._consumer.seek(TopicPartition(partition.topic, partition.partition, offset))

@@ -1,14 +1,14 @@
-"""Copying a topic exactly once with aiokafka's consumer: each record, and how far it was read, in one transaction.
+"""Copy a topic exactly once with aiokafka's consumer: records and read offsets are in one transaction.
 
 pip install 'aioproduce[aiokafka]'
 python examples/transactional_copy_aiokafka.py localhost:9092 orders orders-copy 0 1     # partitions 0 and 1
 
-It may be killed and started again at any time, also elsewhere: readers of committed records see each record once.
+It may be killed at any time and started again on any machine: readers of committed records see each record once.
 
-Partitions are assigned by hand, here by the arguments, and each has a `transactional.id` of its own. aiokafka's
-`subscribe()` will not do: after a rebalance its consumer reads committed offsets without waiting for those of a
-transaction that is pending still, and copies the same records again. So the order below matters: the producer's
-start ends what an earlier copier left pending, and fences it; the committed offset that is read *then* is final.
+The arguments assign the partitions, and each partition has its own `transactional.id`. Do not use aiokafka's
+`subscribe()`: after a rebalance its consumer does not wait for the offsets of a pending transaction, and copies the
+same records again. For the same reason the order below matters: the producer's start fences an earlier copier and
+ends its pending transaction, so the committed offset that is read *afterwards* is final.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GROUP = "transactional-copy"
 
 
 async def copy_partition(servers: str, source: TopicPartition, target: str) -> None:
-    """Copy a partition, for ever; partition n goes to partition n."""
+    """Copy a partition, for ever, to the partition of the same number."""
     name = f"{GROUP}-{source.topic}-{source.partition}"
     async with Producer(servers, transactional_id=name, linger_ms=5) as producer:  # first: see above
         consumer = AIOKafkaConsumer(
@@ -54,14 +54,14 @@ async def copy_partition(servers: str, source: TopicPartition, target: str) -> N
                             timestamp=record.timestamp,
                             headers=record.headers,
                         )
-                    # The group's name is enough: its consumers assign their partitions themselves.
+                    # The group's name is enough, because its partitions are assigned by hand.
                     await txn.send_offsets({source: records[-1].offset + 1}, GROUP)
         finally:
             await consumer.stop()
 
 
 async def main(servers: str, topic: str, target: str, *partitions: str) -> None:
-    """Copy some partitions; where one fails all end, and the next start goes on from what is committed."""
+    """Copy some partitions. If one fails, all end, and the next start continues at the committed offsets."""
     async with asyncio.TaskGroup() as group:
         for partition in partitions:
             group.create_task(copy_partition(servers, TopicPartition(topic, int(partition)), target))

@@ -1,14 +1,14 @@
-r"""A line in over TCP, a record in Kafka, an answer when it is acknowledged: a small service on trio.
+r"""A small service on trio: it sends each line from TCP to Kafka, and answers when the record is acknowledged.
 
     python examples/trio_service.py                     # listens on 127.0.0.1:7000; Kafka at localhost:9092
     printf 'two apples\nthree pears\n' | nc -N 127.0.0.1 7000
     aioproduce dev                                      # a cluster in memory, if there is no other
 
-The answer to each line is `ok PARTITION OFFSET`, or `failed: ...` with what is known of it. Settings come from the
-environment: KAFKA_BOOTSTRAP_SERVERS (localhost:9092), KAFKA_TOPIC (lines), PORT (7000; 0 takes a free one).
+The answer to each line is `ok PARTITION OFFSET`, or `failed: ...` with the error. Settings come from the
+environment: KAFKA_BOOTSTRAP_SERVERS (localhost:9092), KAFKA_TOPIC (lines), PORT (7000; 0 selects a free port).
 
-At SIGTERM or SIGINT it takes no more lines, and sends what was accepted: within 10 seconds. A line without answer
-may be in the log all the same.
+At SIGTERM or SIGINT it accepts no more lines, and sends the accepted ones within 10 seconds. A line without an
+answer may still be in the log.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from aioproduce import Producer
 from aioproduce.errors import ProducerError
 
 DRAIN = 10.0
-"""Seconds that the end waits for what was accepted."""
+"""Seconds that the end waits for accepted records."""
 
 
 async def answer_lines(producer: Producer, topic: str, stream: trio.SocketStream) -> None:
-    """One connection: its lines in order, each answered when it is acknowledged."""
+    """Serve one connection: send its lines in order, and answer each when it is acknowledged."""
     rest = b""
     try:
         async for data in stream:
@@ -39,11 +39,11 @@ async def answer_lines(producer: Producer, topic: str, stream: trio.SocketStream
 
 
 async def acknowledged(producer: Producer, topic: str, line: bytes) -> bytes:
-    """The answer to a line."""
+    """Send a line and return the answer to it."""
     try:
         metadata = await producer.send_and_wait(topic, line)
     except ProducerError as error:
-        # It says, too, whether the record may be in the log all the same.
+        # The text also says whether the record may be in the log.
         return f"failed: {error}\n".encode()
     return f"ok {metadata.partition} {metadata.offset}\n".encode()
 
@@ -57,11 +57,11 @@ async def end_at_signal(scope: trio.CancelScope) -> None:
 
 
 async def main() -> None:
-    """Serve until told to end."""
+    """Serve until a signal arrives."""
     servers = os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092")
     topic = os.environ.get("KAFKA_TOPIC", "lines")
-    # The producer is outside of the scope that a signal cancels, so what was accepted is still sent. If its sender
-    # ever died, all that is in this block would be cancelled, and SenderDiedError raised at its end.
+    # The producer is outside the scope that a signal cancels, so accepted records are still sent. If its sender
+    # died, this block would be cancelled, and SenderDiedError raised at its end.
     async with Producer(servers) as producer:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(end_at_signal, nursery.cancel_scope)

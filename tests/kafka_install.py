@@ -6,7 +6,7 @@ meanwhile.
 
 1. The cache folder is complete or absent: jars are resolved into a partial folder that is renamed at the end,
    under a file lock, so two runs at once download once and a killed one leaves nothing that looks usable.
-2. What is cached belongs to its ``pom.xml`` as it is now: the digest is kept beside the jars and compared.
+2. What is cached belongs to its ``pom.xml`` as it is now: the digest is kept next to the jars and compared.
 3. Whatever is missing (Java, Maven, the network) becomes ``KafkaUnavailableError`` with the reason and the
    remedy; nothing else is caught.
 """

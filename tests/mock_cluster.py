@@ -230,7 +230,7 @@ class MockCluster:
         self._control("broker_set_up", broker_id)
 
     def add_broker(self, broker_id: int) -> None:
-        """Add a broker; partitions are assigned anew."""
+        """Add a broker; partitions are assigned again."""
         self._control("broker_add", broker_id)
 
     def remove_broker(self, broker_id: int) -> None:

@@ -7,7 +7,7 @@ modules' own names, the sources are loaded a second time, interpreted.
    against interpreted, not against a mixture.
 2. It is loaded with ``cython`` out of reach, as where only aioproduce's own requirements are installed: so the
    shadow is tested, too.
-3. Nothing of it stays in ``sys.modules``, nor in the package: whoever imports gets what was there before.
+3. Nothing of it stays in ``sys.modules``, nor in the package: a later import finds the modules from before.
 """
 
 from __future__ import annotations

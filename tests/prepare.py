@@ -16,7 +16,7 @@ LINES: Final = (
     ("tests.kafka_install", "tests.kafka_archive", "tests.spark.jvm_archive"),
     ("tests.browser_install", "tests.kerberos_install"),
 )
-"""Steps one after the other; the lines beside each other."""
+"""Run the steps of a line in sequence, and the lines in parallel."""
 
 
 def run(steps: tuple[str, ...]) -> int:

@@ -62,7 +62,7 @@ def kill(pid: int) -> bool:
 
 
 def kill_family(pid: int) -> None:
-    """SIGKILL to a process and all that it started, the last ones first: none is started anew meanwhile."""
+    """Send SIGKILL to a process and its descendants, the last ones first, so that no parent restarts one."""
     for each in reversed(family(pid)):
         kill(each)
 

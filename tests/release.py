@@ -7,7 +7,7 @@
 
 `make lock` and `make release` call them.
 
-1. `lock` writes `requirements-dev.txt` anew: what pip chooses on this platform and Python, a line for each package.
+1. `lock` rewrites `requirements-dev.txt`: what pip chooses on this platform and Python, a line for each package.
    The file holds no address, so it says nothing of the registry that was asked.
 2. `check` reads what is packed, never the checkout, and lists everything that is wrong, not only the first problem.
    It needs `trove-classifiers`, which `make release` installs next to twine.

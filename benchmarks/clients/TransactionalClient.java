@@ -8,8 +8,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  *
  *     java -cp 'libs/*' TransactionalClient.java SERVERS SIZE RECORD_BYTES
  *
- * Each line "TOPIC SECONDS" of standard input is one run; it prints "TRANSACTIONS SECONDS" in a line. One JVM does all runs of a
- * size, so that its compiler has been at work before the last of them.
+ * Each line "TOPIC SECONDS" of standard input is one run; it prints a line "TRANSACTIONS SECONDS". One JVM does all
+ * runs of a size, so its compiler has finished before the last run.
  */
 public class TransactionalClient {
     public static void main(String[] args) throws Exception {

@@ -1,8 +1,8 @@
 // A producer with franz-go (https://github.com/twmb/franz-go), for the comparison in benchmarks/.
 //
-// Called by benchmarks/clients/franz_go_client.py, which builds it. Reads its settings from flags, sends the lines of
-// a file over and over, and prints one JSON line. The clocks run over the measured part only, after -warmup records;
-// CPU time is this process's, all threads.
+// benchmarks/clients/franz_go_client.py builds and calls it. It reads its settings from flags, sends the lines of a
+// file over and over, and prints one JSON line. The clocks run only over the measured part, after -warmup records.
+// CPU time is that of all threads of this process.
 package main
 
 import (
@@ -38,7 +38,7 @@ func cpuSeconds() float64 {
 	return seconds(usage.Utime) + seconds(usage.Stime)
 }
 
-// resident reads a line of /proc/self/status, in bytes.
+// resident returns a memory figure of /proc/self/status, in bytes.
 func resident(name string) int64 {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -1,10 +1,10 @@
-/* What the null broker knows: brokers, topics, partitions with their counts, idempotent producers, totals.
- * Changed by requests.h (topics come into being, producer ids) and produce.h (counts).
+/* The state of the null broker: brokers, topics, partitions with their counts, idempotent producers, totals.
+ * Changed by requests.h (new topics, producer ids) and produce.h (counts).
  *
- * 1. A topic, once there, stays at its address and keeps its partitions: requests in the middle may point at it.
- * 2. A topic id is twelve random bytes of this process and the topic's index: looked up without a hash, never zero,
- *    and foreign to every other process.
- * 3. Totals are the sums of what was answered without an error (acks=0: would have been).
+ * 1. A topic never moves in memory and keeps its partitions, since an unfinished request may point at it.
+ * 2. A topic id is twelve random bytes of this process and the topic's index. It needs no hash to look up, is never
+ *    zero, and is unknown to every other process.
+ * 3. Totals count only records answered without an error (acks=0: that would have been).
  */
 #ifndef NULL_BROKER_CLUSTER_H
 #define NULL_BROKER_CLUSTER_H
@@ -15,7 +15,7 @@
 
 enum {
     MAX_BROKERS = 1000,
-    MAX_TOPICS = 200000,       /* bounds what a peer that asks for random names can make us keep */
+    MAX_TOPICS = 200000,       /* bounds our memory if a peer asks for random names */
     MAX_PARTITIONS = 100000,   /* of one topic */
     MAX_ALL_PARTITIONS = 1 << 21,
     MAX_TOPIC_NAME = 249,      /* Kafka's limit */
@@ -24,7 +24,7 @@ enum {
 typedef struct {
     uint64_t records, batches;
     int64_t next_offset;
-    uint32_t id; /* among all partitions: half of the key of a producer's state */
+    uint32_t id; /* unique among all partitions; half of the key of a producer's state */
 } Partition;
 
 typedef struct {
@@ -34,9 +34,9 @@ typedef struct {
     Partition *partitions;
 } Topic;
 
-/* What idempotence needs to know about one producer in one partition. */
+/* The idempotence state of one producer in one partition. */
 typedef struct {
-    int64_t producer_id; /* -1: this place is free */
+    int64_t producer_id; /* -1: this slot is free */
     uint32_t partition_id;
     int32_t next_sequence;
     int16_t epoch;
@@ -129,7 +129,7 @@ static void grow_topics(void)
         index_topic(cluster.topics[index]);
 }
 
-/* The topic of that name, made if there is none; NULL if the name is not legal or there are too many. */
+/* Return the topic of that name, made if there is none; NULL if the name is invalid or there are too many topics. */
 static Topic *topic_named(Slice name, int32_t partition_count)
 {
     if (name.bytes == NULL || !is_topic_name(name))
@@ -175,7 +175,7 @@ static void write_topic_id(Writer *writer, const Topic *topic)
     write_i32(writer, (int32_t)topic->index);
 }
 
-/* Also of the partitions that lie behind a topic's end, so that the answer can say so. */
+/* Also valid for partitions beyond a topic's end, so that the answer can report the error. */
 static int leader_of(int32_t partition)
 {
     return partition < 0 ? -1 : partition % cluster.broker_count;
@@ -209,7 +209,7 @@ static void grow_states(void)
     free(old);
 }
 
-/* The producer's state in that partition; a new one expects sequence 0. */
+/* Return the producer's state in that partition; a new one expects sequence 0. */
 static ProducerState *state_of(int64_t producer_id, uint32_t partition_id, int16_t epoch)
 {
     ProducerState *state = &cluster.states[place_of_state(producer_id, partition_id)];
@@ -226,7 +226,7 @@ static ProducerState *state_of(int64_t producer_id, uint32_t partition_id, int16
 
 /* ---- totals ---- */
 
-/* Offsets and producers go on where they are: a client in the middle of its work must not notice. */
+/* Offsets and producer states stay: a client that is sending must not notice. */
 static void reset_totals(void)
 {
     cluster.totals = (Totals){0};

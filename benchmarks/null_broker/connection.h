@@ -1,10 +1,10 @@
-/* One connection: what it reads, how requests are taken out of that, and how answers leave. null_broker.c calls
- * add_connection() for a new socket, on_connection() when epoll tells of it, and answer() when delayed answers are due.
+/* One connection: it reads bytes, parses requests from them, and sends answers. null_broker.c calls add_connection()
+ * for a new socket, on_connection() for an event of epoll, and answer() when delayed answers are due.
  *
- * 1. Answers leave in the order of their requests, also when they are delayed; what a client sends meanwhile is read.
- * 2. The memory of a connection is its buffer, READ_BUFFER unless one piece of a request is larger, and the answers
- *    that the peer has not read: when those reach MAX_UNSENT, nothing more is read from it.
- * 3. on_connection() and answer() may end the connection: it must not be used behind them.
+ * 1. Answers leave in the order of their requests, also when they are delayed. Reading continues meanwhile.
+ * 2. The memory of a connection is its buffer (READ_BUFFER, unless one piece of a request is larger) and the answers
+ *    that the peer has not read. When these reach MAX_UNSENT, the connection stops reading.
+ * 3. on_connection() and answer() may free the connection: do not use it after them.
  */
 #ifndef NULL_BROKER_CONNECTION_H
 #define NULL_BROKER_CONNECTION_H
@@ -21,12 +21,12 @@
 #include "tls.h"
 
 enum {
-    READ_BUFFER = 256 << 10,     /* stays in a core's second cache */
-    MAX_REQUEST = 16 << 20,      /* of any but Produce, and of one piece of a Produce */
+    READ_BUFFER = 256 << 10,     /* fits into a core's level 2 cache */
+    MAX_REQUEST = 16 << 20,      /* for all requests but Produce, and for one piece of a Produce */
     MAX_PRODUCE = 1 << 30,
     MAX_UNSENT = 64 << 20,
-    READS_PER_TURN = 16,         /* then other connections have theirs */
-    WORTH_SKIPPING = 8 << 10,    /* bytes of a batch that are dropped inside of the kernel */
+    READS_PER_TURN = 16,         /* then other connections have their turn */
+    WORTH_SKIPPING = 8 << 10,    /* the least bytes of a batch to drop in the kernel */
     HEADERS_ONLY = 1 << 10,      /* a read between large batches: their headers, and little of what follows */
 };
 
@@ -47,9 +47,9 @@ typedef struct {
     Source source; /* first: events point at it */
     int broker;
     SSL *tls;        /* NULL: plaintext */
-    uint8_t *buffer; /* what is read and not yet parsed is [start, end) */
+    uint8_t *buffer; /* bytes read and not yet parsed are [start, end) */
     size_t start, end, capacity;
-    bool is_producing; /* in the middle of a Produce request, its size taken off */
+    bool is_producing; /* within a Produce request, after its size field */
     Produce produce;
     Writer answers;
     size_t sent;            /* of `answers` */
@@ -58,9 +58,9 @@ typedef struct {
     Release *releases;      /* a queue, [first, last) */
     size_t first, last, releases_capacity;
     int64_t delayed_place; /* in `delayed`, or -1 */
-    uint32_t interest;     /* what epoll was told */
-    bool is_blocked;       /* the socket takes no more for now */
-    bool is_full;          /* parsing stopped because of MAX_UNSENT, with requests perhaps still in the buffer */
+    uint32_t interest;     /* the events that epoll watches */
+    bool is_blocked;       /* the socket accepts no more bytes for now */
+    bool is_full;          /* parsing stopped at MAX_UNSENT; the buffer may still hold requests */
 } Connection;
 
 static int epoll_fd;
@@ -101,7 +101,7 @@ static void remove_delayed(Connection *connection)
     connection->delayed_place = -1;
 }
 
-/* The answers written so far may leave at `at`, but never before those in front of them. */
+/* Let the answers written so far leave at `at`, but never before earlier ones. */
 static void release_answers(Connection *connection, int64_t at)
 {
     uint64_t end = connection->answers_start + connection->answers.length;
@@ -115,7 +115,7 @@ static void release_answers(Connection *connection, int64_t at)
         at = connection->releases[connection->last - 1].at;
     if (connection->last == connection->releases_capacity) {
         size_t count = connection->last - connection->first;
-        if (connection->first <= count) { /* else moving to the front makes room enough */
+        if (connection->first <= count) { /* else the move to the front frees enough room */
             connection->releases_capacity = connection->releases_capacity * 2 + 16;
             connection->releases =
                 reallocate(connection->releases, connection->releases_capacity * sizeof *connection->releases);
@@ -164,7 +164,7 @@ static void update_interest(Connection *connection)
     connection->interest = events;
 }
 
-/* Send what may leave; false if the connection is gone. */
+/* Send the released answers; return false if the connection is closed. */
 static bool send_answers(Connection *connection)
 {
     while (connection->first < connection->last && connection->releases[connection->first].at <= now)
@@ -203,7 +203,7 @@ static bool send_answers(Connection *connection)
 
 /* ---- requests ---- */
 
-/* Parse what was read, as far as it goes and as answers find room; false if the connection must be closed. */
+/* Parse the bytes read, while they are complete and answers have room; false if the connection must be closed. */
 static bool parse_requests(Connection *connection)
 {
     for (;;) {
@@ -245,12 +245,12 @@ static bool parse_requests(Connection *connection)
     }
 }
 
-/* Room for reading behind `end`; false if what is there is too long for one piece. */
+/* Make room for a read after `end`; return false if the unparsed piece is too long. */
 static bool make_room(Connection *connection)
 {
     if (connection->start == connection->end)
         connection->start = connection->end = 0;
-    /* A TLS record is taken out whole: what stayed inside of OpenSSL, epoll would not tell of. */
+    /* Read a whole TLS record: epoll would not report bytes that stay inside OpenSSL. */
     if (connection->capacity - connection->end >= (connection->tls == NULL ? 1 : TLS_RECORD))
         return true;
     if (connection->start == 0) {
@@ -266,10 +266,10 @@ static bool make_room(Connection *connection)
     return true;
 }
 
-/* What recv() gave, or 0 at the end of the stream and -1 with errno; `is_drained` if the socket has no more.
+/* Return the result of recv(): 0 at the end of the stream, -1 with errno. Set `is_drained` if the socket has no more.
  *
- * Linux drops bytes of a TCP stream with MSG_TRUNC and does not copy them. Where it is not so, they land in the
- * buffer: so never more than that.
+ * With MSG_TRUNC Linux drops bytes of a TCP stream without copying them. Another system would copy them to the
+ * buffer, so never ask for more than its size.
  */
 static ssize_t read_some(Connection *connection, bool *is_drained)
 {
@@ -302,7 +302,7 @@ static ssize_t read_some(Connection *connection, bool *is_drained)
     return count;
 }
 
-/* Send, and parse on what MAX_UNSENT had held up. The connection may be gone afterwards. */
+/* Send answers, then parse requests that waited because of MAX_UNSENT. This may free the connection. */
 static void answer(Connection *connection)
 {
     while (send_answers(connection) && connection->is_full && has_room(connection))
@@ -316,7 +316,7 @@ static void on_connection(Connection *connection, uint32_t events)
 {
     bool is_drained = false;
     if (!has_room(connection) && (events & (EPOLLHUP | EPOLLERR))) {
-        close_connection(connection); /* it will never read what keeps us from reading */
+        close_connection(connection); /* it will never read the answers that block our reading */
         return;
     }
     for (int turn = 0; turn < READS_PER_TURN && !is_drained && has_room(connection); turn++) {

@@ -1,5 +1,5 @@
-/* CRC-32C (Castagnoli) of record batches, for `--verify`: by the processor's own instruction where it has one,
- * by eight tables otherwise. Both continue a CRC: bytes may come in pieces.
+/* CRC-32C (Castagnoli) of record batches, for `--verify`: by the processor's instruction if it has one, else by eight
+ * tables. Both can continue a CRC, so bytes may come in pieces.
  */
 #ifndef NULL_BROKER_CRC32C_H
 #define NULL_BROKER_CRC32C_H
@@ -43,7 +43,7 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_by_instruction(uint32_t
 
 static uint32_t (*crc32c)(uint32_t crc, const uint8_t *bytes, size_t length) = crc32c_by_table;
 
-/* Call once before the first crc32c(). `by_table` asks for the tables in any case, to test them. */
+/* Call once before the first crc32c(). `by_table` always selects the tables, to test them. */
 static void choose_crc32c(int by_table)
 {
     for (uint32_t byte = 0; byte < 256; byte++) {

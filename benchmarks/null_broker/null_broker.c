@@ -1,9 +1,9 @@
-/* A Kafka cluster that counts records and keeps none, so that a benchmark measures its client and nothing else.
+/* A Kafka cluster that counts records and keeps none, so that a benchmark measures only its client.
  *
- * One process, one thread, one epoll; N listening ports on loopback are N brokers, and partition p is led by broker
- * p % N. Started by __init__.py, which also says what to type on its standard input; usage() below lists both.
+ * It has one process, one thread and one epoll. N listening ports on loopback are N brokers; broker p % N leads
+ * partition p. __init__.py starts it and documents the commands on standard input; usage() lists options and commands.
  *
- * 1. Whatever a peer sends, nothing but its own connection ends.
+ * 1. Invalid bytes from a peer end only that peer's connection.
  * 2. The end of standard input ends the process: it cannot outlive its parent.
  */
 #define _GNU_SOURCE
@@ -23,11 +23,11 @@ typedef struct {
 } Listener;
 
 static int timer_fd;
-static int64_t timer_at; /* when it rings; 0 is not set */
+static int64_t timer_at; /* when it fires; 0: not set */
 
 /* ---- listening ---- */
 
-/* Large, if the system lets us; else its own tuning is better than a small fixed size. */
+/* Set a large buffer if the system allows it; otherwise its own tuning is better than a small fixed size. */
 static void enlarge_buffers(int fd)
 {
     int size = SOCKET_BUFFER, got = 0;
@@ -47,7 +47,7 @@ static void on_listener(const Listener *listener)
     for (;;) {
         int fd = accept4(listener->source.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0)
-            return; /* none left, or one that went away; a lack of descriptors shows as a client that waits */
+            return; /* no more connections, or one closed early; if descriptors run out, the client waits */
         add_connection(fd, listener->broker);
     }
 }
@@ -63,7 +63,7 @@ static void listen_all(void)
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         if (fd < 0)
             fail("socket");
-        enlarge_buffers(fd); /* accepted sockets take this over */
+        enlarge_buffers(fd); /* accepted sockets inherit this */
         if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, 1024) != 0 ||
             getsockname(fd, (struct sockaddr *)&address, &length) != 0)
             fail("listen");
@@ -81,7 +81,7 @@ static void send_due(void)
     if (read(timer_fd, &expirations, sizeof expirations) < 0 && errno != EAGAIN)
         fail("timer");
     timer_at = 0;
-    for (int64_t place = delayed_count - 1; place >= 0; place--) /* backwards: sending may take it off the list */
+    for (int64_t place = delayed_count - 1; place >= 0; place--) /* backwards: sending may remove it from the list */
         if (delayed[place]->releases[delayed[place]->first].at <= now)
             answer(delayed[place]);
 }
@@ -95,7 +95,7 @@ static void set_timer(void)
             next = at;
     }
     if (next == 0 || next == timer_at)
-        return; /* one that is no longer needed wakes us once, for nothing */
+        return; /* a timer that is no longer needed wakes us once, which does no harm */
     struct itimerspec time = {.it_value = {next / 1000000000, next % 1000000000}};
     if (timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &time, NULL) != 0)
         fail("timer");
@@ -130,7 +130,7 @@ static void print_stats(void)
     puts("}}");
 }
 
-/* Milliseconds to nanoseconds; false if it is no time between nothing and an hour. */
+/* Convert milliseconds to nanoseconds; return false if the time is not between 0 and an hour. */
 static bool parse_delay(const char *text, int64_t *result)
 {
     char *end;
@@ -167,7 +167,7 @@ static void on_commands(int fd)
         exit(0);
     for (ssize_t index = 0; index < count; index++) {
         if (bytes[index] != '\n') {
-            length = length < sizeof line - 1 ? length : 0; /* no command is so long: whatever it becomes is none */
+            length = length < sizeof line - 1 ? length : 0; /* longer than any command: invalid in any case */
             line[length++] = bytes[index];
             continue;
         }
@@ -270,7 +270,7 @@ static void run(void)
         if (count < 0 && errno != EINTR)
             fail("epoll_wait");
         now = read_clock(CLOCK_MONOTONIC);
-        bool is_due = false; /* last: sending may close a connection that has an event here too */
+        bool is_due = false; /* handled last: sending may close a connection that also has an event here */
         for (int index = 0; index < count; index++) {
             Source *source = events[index].data.ptr;
             switch (source->kind) {

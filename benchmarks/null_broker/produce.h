@@ -1,13 +1,12 @@
-/* Produce requests, parsed while they arrive; null_broker.c calls parse_produce() with whatever has been read.
+/* Produce requests, parsed while they arrive; connection.h calls parse_produce() with the bytes read so far.
  *
- * Only the headers of batches are looked at: 61 bytes of each. What lies between them is passed over, so it need not
- * be buffered nor even be copied out of the kernel, and a request of any size takes the same small buffer.
+ * The parser reads only the header of each batch, 61 bytes. It skips the bytes between headers, so they need no
+ * buffer and no copy out of the kernel, and a request of any size needs the same small buffer.
  *
  * 1. Nothing is counted before the request's last byte has arrived: a request that was cut off was never received,
  *    as with a real broker.
- * 2. A step is taken whole or not at all. One that lacks bytes leaves everything as it was and is repeated when more
- *    are there.
- * 3. No step reads beyond its request: `left` is what the request still has, and lengths inside must fit into it.
+ * 2. A step succeeds as a whole or changes nothing. A step that lacks bytes is repeated when more have arrived.
+ * 3. No step reads beyond its request: `left` counts its remaining bytes, and lengths inside must fit into it.
  * 4. One batch for each partition, of magic 2 (KIP-98), as Kafka demands since Produce version 3.
  */
 #ifndef NULL_BROKER_PRODUCE_H
@@ -18,7 +17,7 @@
 
 enum {
     BATCH_HEADER = 61,
-    BEFORE_CRC = 21,          /* the CRC covers everything behind it */
+    BEFORE_CRC = 21,          /* the CRC covers all bytes after it */
     MAX_ENTRIES = 1 << 20,    /* partitions in one request */
 };
 
@@ -26,11 +25,11 @@ typedef enum { AT_HEAD, AT_TOPIC, AT_PARTITION, AT_BATCH, IN_BATCH, AFTER_PARTIT
 
 typedef enum { ADVANCED, SHORT, BAD, COMPLETE } Step;
 
-/* One partition of a request, and what its answer will say. */
+/* One partition of a request, and the result for its answer. */
 typedef struct {
     Topic *topic;
     int32_t partition;
-    uint32_t topic_place; /* which of the request's topics */
+    uint32_t topic_place; /* index of the topic in the request */
     int32_t record_count, base_sequence;
     int64_t producer_id;
     uint32_t bytes;
@@ -41,7 +40,7 @@ typedef struct {
 /* A topic of a request. */
 typedef struct {
     Topic *topic;
-    uint8_t id[16]; /* as asked for: an unknown one must be named in the answer */
+    uint8_t id[16]; /* as in the request: the answer must name an unknown one */
     int32_t partition_count;
 } ProduceTopic;
 
@@ -53,7 +52,7 @@ typedef struct {
     int32_t topics_left, partitions_left;
     uint32_t records_left;  /* bytes of the partition's records */
     uint32_t batch_left;    /* bytes of the batch */
-    uint32_t last_batch;    /* size of the one before: how much it pays to read at once */
+    uint32_t last_batch;    /* size of the previous batch: sets the size of the next read */
     uint32_t crc, expected_crc;
     ProduceEntry *entries;
     uint32_t entry_count, entry_capacity;
@@ -115,7 +114,7 @@ static Step parse_topic(Produce *produce, Reader *reader)
     ProduceTopic *topic = &produce->topics[produce->topic_count];
     topic->topic = by_id ? topic_of_id(id) : topic_named(name, cluster.default_partitions);
     if (topic->topic == NULL && !by_id)
-        return BAD; /* no client gets so far with a name that Metadata refused */
+        return BAD; /* a correct client never sends a name that Metadata refused */
     if (by_id)
         memcpy(topic->id, id, sizeof topic->id);
     topic->partition_count = (int32_t)count;
@@ -174,7 +173,7 @@ static void refuse(ProduceEntry *entry, int16_t error)
         entry->error = error;
 }
 
-/* Pass over the rest of the partition's records: they cannot be parsed, or may not be there. */
+/* Skip the rest of the partition's records: they cannot be parsed, or are not allowed. */
 static Step refuse_rest(Produce *produce, int16_t error)
 {
     refuse(&produce->entries[produce->entry_count - 1], error);
@@ -271,7 +270,7 @@ static Step parse_step(Produce *produce, Reader *reader, int broker)
     return BAD;
 }
 
-/* Take as many steps as `length` bytes allow and tell by `used` how many they took. */
+/* Run as many steps as `length` bytes allow; set `used` to the bytes that they parsed. */
 static Step parse_produce(Produce *produce, const uint8_t *bytes, size_t length, int broker, size_t *used)
 {
     *used = 0;
@@ -299,7 +298,7 @@ static int32_t sequence_after(int32_t sequence, int32_t count)
     return (int32_t)(((int64_t)sequence + count) & INT32_MAX); /* Kafka's wrap: 2147483647 is followed by 0 */
 }
 
-/* What Kafka's ProducerStateManager would find wrong; the state moves on if nothing is. */
+/* Return the error of Kafka's ProducerStateManager; if there is none, advance the state. */
 static int16_t sequence_error(const ProduceEntry *entry, const Partition *partition)
 {
     if (entry->producer_id < 0)
@@ -320,7 +319,7 @@ static int16_t sequence_error(const ProduceEntry *entry, const Partition *partit
     return NONE;
 }
 
-/* Count the entry; its base offset, or -1 with an error. */
+/* Count the entry; return its base offset, or -1 with an error. */
 static int64_t append(ProduceEntry *entry)
 {
     Partition *partition = entry->error == NONE ? &entry->topic->partitions[entry->partition] : NULL;
@@ -351,7 +350,7 @@ static void write_partition_answer(Writer *writer, int16_t version, ProduceEntry
     write_i32(writer, entry->partition);
     write_i16(writer, entry->error);
     write_i64(writer, base_offset);
-    write_i64(writer, -1); /* log append time: the topics keep the records' own */
+    write_i64(writer, -1); /* log append time: the topics use the records' timestamps */
     if (version >= 5)
         write_i64(writer, entry->error == NONE ? 0 : -1);
     if (version >= 8) {

@@ -1,6 +1,5 @@
-/* Every request but Produce: its header, ApiVersions, Metadata, InitProducerId, and the two that no producer sends
- * but whose versions librdkafka looks at (it infers a broker's features from them). Called by null_broker.c with a
- * whole request.
+/* All requests but Produce: the header, ApiVersions, Metadata, InitProducerId, and two that no producer sends. From
+ * the versions of these two, librdkafka infers a broker's features. connection.h calls it with a whole request.
  *
  * 1. A version is advertised only if its layout is implemented here or in produce.h.
  */
@@ -28,15 +27,15 @@ enum {
     UNKNOWN_TOPIC_ID = 100,
 };
 
-/* Ten times what ten thousand partitions take; a peer that asks for one topic again and again gets no further. */
+/* Ten times the size for ten thousand partitions. It stops a peer that asks for one topic again and again. */
 enum { MAX_ANSWER = 64 << 20 };
 
 typedef struct {
     int16_t key, min, max, flexible_since;
 } Api;
 
-/* Without Fetch librdkafka takes the broker for one before record batches of magic 2 and sends older messages; without
- * FindCoordinator it takes it for one before lz4 and sends such batches uncompressed, and says neither to the user. */
+/* Without Fetch, librdkafka assumes a broker without record batches of magic 2 and sends older messages. Without
+ * FindCoordinator, it assumes a broker without lz4 and sends such batches uncompressed. It reports neither. */
 static const Api apis[] = {
     {PRODUCE, 3, 13, 9},
     {FETCH, 4, 11, 12},
@@ -61,7 +60,7 @@ static const Api *api_of(int16_t key)
     return NULL;
 }
 
-/* An ApiVersions request of an unknown version is good up to its correlation id: it gets an answer (KIP-511). */
+/* An ApiVersions request of an unknown version is valid up to its correlation id, and gets an answer (KIP-511). */
 static RequestHeader read_header(Reader *reader)
 {
     RequestHeader header = {.api_key = read_i16(reader), .version = read_i16(reader)};
@@ -81,7 +80,7 @@ static RequestHeader read_header(Reader *reader)
     return header;
 }
 
-/* Start an answer; its size is filled in by end_answer(). */
+/* Start an answer; end_answer() fills in its size. */
 static size_t begin_answer(Writer *writer, const RequestHeader *header)
 {
     size_t start = writer->length;
@@ -153,7 +152,7 @@ static void write_partition_metadata(Writer *writer, int16_t version, int32_t pa
     write_tags(writer, is_flexible);
 }
 
-/* One topic's entry; with an error, `name` and `id` are what was asked for. */
+/* Write one topic's entry; with an error, `name` and `id` are those of the request. */
 static void write_topic_metadata(Writer *writer, int16_t version, const Topic *topic, int16_t error, Slice name,
                                  const uint8_t *id)
 {
@@ -216,7 +215,7 @@ static void answer_metadata(const RequestHeader *header, Reader *reader, Writer 
     write_tags(writer, is_flexible);
 }
 
-/* ---- the small ones ---- */
+/* ---- small requests ---- */
 
 /* Transactions are refused: they need a coordinator. */
 static void answer_init_producer_id(const RequestHeader *header, Reader *reader, Writer *writer)
@@ -241,7 +240,7 @@ static void answer_find_coordinator(const RequestHeader *header, Writer *writer)
     write_i32(writer, -1);
 }
 
-/* There is never anything to fetch. */
+/* The answer is always empty. */
 static void answer_fetch(const RequestHeader *header, Writer *writer)
 {
     write_i32(writer, 0);
@@ -252,7 +251,7 @@ static void answer_fetch(const RequestHeader *header, Writer *writer)
     write_count(writer, 0, false);
 }
 
-/* Answer the whole request in `reader`; false if it is none: the connection must be closed. */
+/* Answer the whole request in `reader`; return false if it is invalid and the connection must be closed. */
 static bool answer_request(Reader *reader, Writer *writer)
 {
     RequestHeader header = read_header(reader);

@@ -1,7 +1,7 @@
-/* TLS 1.3 by OpenSSL, where the program was built WITH_TLS and told of a certificate; else every connection is plaintext.
+/* TLS 1.3 by OpenSSL, if the program was built WITH_TLS and got a certificate; else every connection is plaintext.
  * connection.h calls tls_begin() for a new socket, tls_receive() and tls_send() in place of recv() and send().
  *
- * 1. Both answer as the calls that they replace: -1 with EAGAIN where the socket has or takes no more.
+ * 1. Both return the values of the calls that they replace: -1 with EAGAIN if the socket would block.
  * 2. The handshake happens within tls_receive(). Its few kilobytes always fit into a new socket's buffer.
  */
 #ifndef NULL_BROKER_TLS_H
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <sys/types.h>
 
-enum { TLS_RECORD = 16 << 10 }; /* the most plaintext that one has */
+enum { TLS_RECORD = 16 << 10 }; /* the most plaintext in one record */
 
 #ifdef WITH_TLS
 
@@ -31,7 +31,7 @@ static void tls_use(const char *file)
         ERR_print_errors_fp(stderr);
         exit(2);
     }
-    /* Answers may move between two tries, and leave in pieces. */
+    /* Answers may move in memory between two tries, and be sent in pieces. */
     SSL_CTX_set_mode(tls_context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 }
 

@@ -1,9 +1,9 @@
 /* Reading and writing Kafka's primitive types; used by every other part of the null broker.
  *
- * 1. A Reader never reads at or beyond `end`: the first read that would sets `is_short`, and every read from then on
- *    gives zero. So a parser reads on without asking and looks at `is_short` once, before it uses what it read.
- * 2. A value that no bytes to come could make valid sets `is_bad`. The two are told apart because a request is parsed
- *    while it arrives: short means wait, bad means close.
+ * 1. A Reader never reads at or beyond `end`. The first read that would do so sets `is_short`, and it and all later
+ *    reads return zero. So a parser checks `is_short` only once, before it uses the values.
+ * 2. A value that no later bytes can make valid sets `is_bad`. A request is parsed while it arrives, so the two
+ *    differ: short means wait, bad means close.
  * 3. Writers grow their buffer; running out of memory ends the process.
  */
 #ifndef NULL_BROKER_WIRE_H
@@ -212,7 +212,7 @@ static void write_text(Writer *writer, const char *text, bool is_compact)
     write_string(writer, (Slice){(const uint8_t *)text, text == NULL ? 0 : (uint32_t)strlen(text)}, is_compact);
 }
 
-/* No tagged fields; nothing at all in the older versions. */
+/* Write no tagged fields: a zero in flexible versions, nothing in older ones. */
 static void write_tags(Writer *writer, bool is_flexible)
 {
     if (is_flexible)

@@ -1,9 +1,9 @@
-"""Writes `access_log.txt` beside it: the access log of a web shop that does not exist, the same on every machine.
+"""Writes `access_log.txt` in the same folder: the log of an invented web shop, the same on every machine.
 
     python examples/data/make_access_log.py
 
-Every line is unique (time and request id), so that a line which is lost or comes twice shows. Only `random()` of
-the generator is used: that is what Python promises to keep the same between versions.
+Every line is unique (time and request id), so a lost or repeated line shows. It uses only the generator's
+`random()`: Python promises the same values of it in every version.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NAMES = ("ana", "bo", "chen", "dele", "eve", "finn", "gita", "hugo", "ines", "ju
 
 
 def lines() -> Iterator[str]:
-    """The lines without newlines."""
+    """Yield the lines without newlines."""
     rng = random.Random(20260302)
     at = BEGIN
     for number in range(LINES):

@@ -2,10 +2,10 @@
 
     make lake                              # or: python -m examples.lake [--quick]
 
-Starts three real Kafka brokers, two services, a Spark job that reads log files, and the landing as Parquet;
-kills a service, a Python worker, a broker and the landing's Spark driver with SIGKILL; then compacts the lake and
-audits it. The report is an HTML file with plots that opens offline. The exit code is 0 only if nothing is lost, and
-the audit counts exactly those records as duplicates that are in Kafka twice, by a second count with other software.
+It starts three real Kafka brokers, two services, a Spark job that reads log files, and the landing as Parquet. It
+kills a service, a Python worker, a broker and the landing's Spark driver with SIGKILL. Then it compacts the lake
+and audits it. The report is an HTML file with plots that opens offline. The exit code is 0 only if nothing is lost
+and the audit's duplicates are exactly the records that are in Kafka twice, which other software counts too.
 """
 
 from __future__ import annotations
@@ -47,33 +47,35 @@ NAMES: Final = {
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m examples.lake",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="a fifth as many records, about a minute")
-    parser.add_argument("--records", type=int, help="from each of the three sources (300,000; 60,000)")
-    parser.add_argument("--seconds", type=float, help="in which they are sent (60; 15)")
+    parser.add_argument(
+        "--records", type=int, help="records of each of the three sources (300,000; quick: 60,000)"
+    )
+    parser.add_argument("--seconds", type=float, help="duration of the sending (60; quick: 15)")
     parser.add_argument(
         "--folder",
         type=Path,
         default=REPOSITORY / "build" / "lake",
-        help="for everything; emptied first where it is of an earlier run, and refused where it is not",
+        help="folder for all files; an earlier run's is emptied first, another one with files is refused",
     )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     return parser.parse_args(arguments)
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
-    """How much there is to do."""
+    """Return the plan that the options give."""
     plan = QUICK if options.quick else FULL
     return Plan(options.records or plan.records, options.seconds or plan.seconds)
 
 
 def run(plan: Plan, folder: Path, console: Console) -> report.Told:
-    """The whole story, and what came of it."""
+    """Run the whole story; return its results."""
     began_at = time.monotonic()
     tools, jars = KafkaTools(find_or_install()), find_or_install_connector()
     with ExitStack() as stack:
@@ -95,7 +97,7 @@ def run(plan: Plan, folder: Path, console: Console) -> report.Told:
         told.files_after = files_of(story.lake)
         with console.status("auditing"):
             finish(crew, "audit", jobs.audit(story.lake), codes=jobs.AUDIT_ENDS)
-        with console.status("counting once more, with other software"):
+        with console.status("counting again with other software"):
             told.rows = rows(plan, story, jobs.Audit.parse(crew.printed("audit")))
         told.seconds = time.monotonic() - began_at
         told.versions = versions(tools)
@@ -105,16 +107,16 @@ def run(plan: Plan, folder: Path, console: Console) -> report.Told:
 
 
 def finish(crew: Crew, name: str, command: list[str], codes: tuple[int, ...] = (0,)) -> None:
-    """A job from its start to its end."""
+    """Start a job and wait for its end."""
     crew.start(name, command)
     crew.wait(name, codes=codes, while_waiting=lambda: None)
 
 
 def rows(plan: Plan, story: Story, audit: jobs.Audit) -> list[report.Row]:
-    """What the audit says of each source, beside what is in Kafka.
+    """Return the audit's figures of each source, next to the counts in Kafka.
 
     Raises:
-        CrewError: The audit and the second count do not agree.
+        CrewError: if the audit and the second count do not agree.
     """
     kafka = verify.in_kafka(
         story.cluster.bootstrap_servers, {topic: story.topics[topic] for topic in SOURCES}
@@ -128,7 +130,7 @@ def rows(plan: Plan, story: Story, audit: jobs.Audit) -> list[report.Row]:
         raise CrewError(f"the audit says {audit.told}, and pyarrow counts {counted}")
     unlike = {topic for counts in (kafka, lake) for topic, found in counts.items() if found.unlike}
     if unlike or audit.total("conflicts"):
-        raise CrewError(f"one stamp on different records, in {unlike}; the audit says {audit.told}")
+        raise CrewError(f"different records have the same stamp, in {unlike}; the audit says {audit.told}")
     found = [
         report.Row(
             name=NAMES[topic],
@@ -142,12 +144,12 @@ def rows(plan: Plan, story: Story, audit: jobs.Audit) -> list[report.Row]:
         for topic in SOURCES
     ]
     if sum(row.lost for row in found) != audit.total("lost") + audit.total("undecided"):
-        raise CrewError(f"the audit misses a producer of which the lake has nothing: {audit.told}")
+        raise CrewError(f"the audit reports lost records of a producer that is not in the lake: {audit.told}")
     return found
 
 
 def tell(told: report.Told, folder: Path, console: Console) -> None:
-    """The table, the report, and the verdict."""
+    """Print the table and the verdict, and write the report."""
     table = Table(title="in the lake")
     table.add_column("source")
     for name in ("sent", "in Kafka", "in the lake", "duplicates", "lost"):
@@ -160,13 +162,13 @@ def tell(told: report.Told, folder: Path, console: Console) -> None:
     verdict = (
         "[green]nothing lost, every duplicate known[/]"
         if told.is_sound
-        else "[bold red]this is not what was sent[/]"
+        else "[bold red]the lake differs from what was sent[/]"
     )
     console.print(f"{verdict}, after {told.seconds:.0f} s; the report: {file}")
 
 
 def figures(told: report.Told) -> dict[str, Any]:
-    """For a program."""
+    """Return the figures for `--json`."""
     return {
         "is_sound": told.is_sound,
         "seconds": told.seconds,
@@ -178,7 +180,7 @@ def figures(told: report.Told) -> dict[str, Any]:
 
 
 def files_of(lake: Path) -> int:
-    """How many Parquet files a reader of the lake would open."""
+    """Return the number of Parquet files that a reader of the lake would open."""
     hidden = (".", "_")
     return sum(
         not any(part.startswith(hidden) for part in file.relative_to(lake).parts)
@@ -187,7 +189,7 @@ def files_of(lake: Path) -> int:
 
 
 def versions(tools: KafkaTools) -> str:
-    """What this was run with."""
+    """Return a line with the versions of the software."""
     return (
         f"aioproduce {version('aioproduce')}, Kafka {tools.install.version}, PySpark {version('pyspark')}, "
         f"Python {platform.python_version()}, {os.cpu_count()} processors"
@@ -195,7 +197,7 @@ def versions(tools: KafkaTools) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The processes': this Python and this checkout, also for the workers that Spark starts."""
+    """Return the processes' environment: this Python and this checkout, also for Spark's workers."""
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH")))),
         "PYTHONUNBUFFERED": "1",
@@ -205,13 +207,13 @@ def environment() -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0 if the lake is what was sent, 1 if it is not, 2 if it could not be tried, 130 after a Ctrl-C."""
+    """Run the example; return 0 if the lake is complete, 1 if not, 2 if it could not run, 130 after a Ctrl-C."""
     options = parse(arguments)
     console = Console()
 
     def interrupt(*_: object) -> NoReturn:
         for number in ENDING:
-            signal.signal(number, signal.SIG_IGN)  # a second one would cut the cleaning up short
+            signal.signal(number, signal.SIG_IGN)  # a second signal would interrupt the cleanup
         raise KeyboardInterrupt
 
     for number in ENDING:
@@ -223,7 +225,7 @@ def main(arguments: list[str]) -> int:
             options.json.write_text(json.dumps(figures(told), indent=1) + "\n")
         return 0 if told.is_sound else 1
     except KeyboardInterrupt:
-        console.print(f"interrupted: every process is ended; what there was is under {options.folder}")
+        console.print(f"interrupted: every process is ended; the files so far are in {options.folder}")
         return 130
     except KafkaUnavailableError as error:
         console.print(f"This needs a real Kafka: {error}", markup=False)

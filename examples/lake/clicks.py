@@ -2,8 +2,8 @@
 
     python -m examples.lake.clicks --bootstrap-servers HOST:PORT --topic clicks --count 60000
 
-Nothing in here knows of stamps or marks but the one argument of `Producer`: each record has its number,
-heartbeats go to the audit topic meanwhile, and the closing mark when the producer is closed.
+The argument `interceptors` of `Producer` is the only line about the audit. The auditor stamps each record, sends
+heartbeats to the audit topic, and sends the closing mark when the producer closes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAGES: Final = 400
 
 
 async def main(options: argparse.Namespace) -> None:
-    """That many clicks, at that many a second."""
+    """Send `--count` clicks at `--rate` records a second."""
     auditor = Auditor(heartbeat_ms=2_000)
     async with Producer(
         options.bootstrap_servers,

@@ -1,11 +1,11 @@
-"""The processes of the story: started, killed, and in the end all gone.
+"""The processes of the story: starts them, kills them, and leaves none running.
 
 Used by `story`.
 
-1. A process is ended by its pid and with all that it started; none by a name.
-2. Each has a session of its own, so that a Ctrl-C in the terminal reaches the story alone, which ends them in
-   order.
-3. Where `setpriv` exists the kernel kills them with the story.
+1. A process is ended by its pid, together with all that it started; never by a name.
+2. Each process has a session of its own. A Ctrl-C in the terminal reaches only the story, which ends the processes
+   in order.
+3. If `setpriv` exists, the kernel kills the processes when the story dies.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ END_TIMEOUT: Final = 60.0
 
 
 class CrewError(Exception):
-    """A process ended otherwise than it should have; the text holds the end of what it said."""
+    """A process ended with an unexpected code. The text holds the end of its standard error."""
 
 
 class Crew:
     """Processes by name.
 
     Args:
-        folder: For what they print.
-        directory: Where they run.
-        environment: Theirs, whole.
+        folder: The folder for their output.
+        directory: Their working directory.
+        environment: Their whole environment.
     """
 
     def __init__(self, folder: Path, directory: Path, environment: Mapping[str, str]) -> None:
@@ -44,7 +44,7 @@ class Crew:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, command: list[str]) -> int:
-        """Start a process under a name, which a dead one may have had before; returns its pid."""
+        """Start a process under a name and return its pid. A dead process may have had the same name."""
         if setpriv := shutil.which("setpriv"):
             command = [setpriv, "--pdeathsig", "KILL", *command]
         with open(self.log(name), "ab") as log, open(self._folder / f"{name}.out", "ab") as out:
@@ -60,40 +60,40 @@ class Crew:
         return self._processes[name].pid
 
     def log(self, name: str) -> Path:
-        """What it says on standard error."""
+        """Return the file of its standard error."""
         return self._folder / f"{name}.log"
 
     def printed(self, name: str) -> str:
-        """What it said on standard output."""
+        """Return its standard output."""
         return (self._folder / f"{name}.out").read_text()
 
     def tail(self, name: str, size: int = 3_000) -> str:
-        """The end of what it said on standard error."""
+        """Return the end of its standard error."""
         return self.log(name).read_bytes()[-size:].decode(errors="replace")
 
     def is_running(self, name: str) -> bool:
-        """Whether it lives."""
+        """Return whether it runs."""
         return self._processes[name].poll() is None
 
     def family(self, name: str) -> list[int]:
-        """Its pid, and those of all that it started: for a Spark driver, the JVM and its Python workers."""
+        """Return its pid and those of all that it started: for a Spark driver, the JVM and the Python workers."""
         return family(self._processes[name].pid)
 
     def kill(self, name: str) -> None:
-        """SIGKILL to the whole family: nothing of it is told."""
+        """Send SIGKILL to the process and all that it started: they get no chance to finish."""
         process = self._processes[name]
         kill_family(process.pid)
         process.wait()
 
     def interrupt(self, name: str) -> None:
-        """What Ctrl-C does."""
+        """Send SIGINT, as Ctrl-C does."""
         self._processes[name].send_signal(signal.SIGINT)
 
     def wait(self, name: str, *, codes: tuple[int, ...] = (0,), while_waiting: Callable[[], None]) -> int:
-        """Wait for its end.
+        """Wait for its end and return its exit code.
 
         Raises:
-            CrewError: It ended with another code than these.
+            CrewError: if it ended with a code that is not in `codes`.
         """
         process = self._processes[name]
         while process.poll() is None:
@@ -103,17 +103,17 @@ class Crew:
         return process.returncode
 
     def check(self, name: str, codes: tuple[int, ...] = (0,)) -> None:
-        """Nothing happens while it lives, or if it ended with one of these codes.
+        """Check that it runs, or ended with one of these codes.
 
         Raises:
-            CrewError: It ended with another one.
+            CrewError: if it ended with another code.
         """
         code = self._processes[name].poll()
         if code is not None and code not in codes:
             raise CrewError(f"{name} ended with {code}:\n{self.tail(name)}")
 
     def close(self) -> None:
-        """End all that still run; safe to repeat."""
+        """End all processes that still run; safe to repeat."""
         for name, process in self._processes.items():
             if process.poll() is None:
                 self.kill(name)

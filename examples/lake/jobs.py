@@ -1,4 +1,4 @@
-"""The command lines of the jobs, as anybody would type them, and what the audit prints.
+"""The command lines of the jobs, as a user types them, and the audit's output.
 
 Called by `story` and `__main__`.
 """
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 LAND_ENDS: Final = (0, 130)
-"""What `land` may end with: 130 is after a Ctrl-C, by then it has ended what it was doing."""
+"""Exit codes of `land`. After a Ctrl-C it ends its current batch and exits with 130."""
 
 AUDIT_ENDS: Final = (0, 1)
-"""What `audit` may end with: 1 is that records are lost."""
+"""Exit codes of `audit`: 1 means that records are lost."""
 
 _SPARK: Final = (
     *("--master", "local[2]"),
@@ -24,13 +24,13 @@ _SPARK: Final = (
     *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
     "--quiet",
 )
-"""A small Spark on this machine that starts fast, not one that is fast in the long run."""
+"""Options of a small local Spark. They favour a fast start over throughput."""
 
 
 def land(
     servers: str, topics: Sequence[str], lake: Path, checkpoint: Path, jars: Sequence[Path]
 ) -> list[str]:
-    """Kafka to Parquet, for as long as it is let."""
+    """Return the command that lands Kafka records as Parquet until it is interrupted."""
     return [
         *(sys.executable, "-m", "aioproduce.spark", "land", *_SPARK),
         *(word for jar in jars for word in ("--jars", str(jar))),
@@ -41,35 +41,35 @@ def land(
 
 
 def compact(lake: Path) -> list[str]:
-    """Many small files to a few."""
+    """Return the command that merges many small files into a few."""
     return [sys.executable, "-m", "aioproduce.spark", "compact", *_SPARK, "--lake", str(lake)]
 
 
 def audit(lake: Path) -> list[str]:
-    """What is lost and what is there twice."""
+    """Return the command that reports lost and duplicate records."""
     return [sys.executable, "-m", "aioproduce.spark", "audit", *_SPARK, "--json", "--lake", str(lake)]
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What the audit printed.
+    """The audit's output.
 
     Attributes:
-        told: The document.
+        told: The JSON document.
     """
 
     told: dict[str, Any]
 
     @classmethod
     def parse(cls, text: str) -> Audit:
-        """The last line that it printed."""
+        """Parse the last line of the output."""
         return cls(json.loads(text.strip().splitlines()[-1]))
 
     def total(self, name: str) -> int:
-        """A sum over the lake: `rows`, `lost`, `duplicates`, `conflicts`, `undecided`."""
+        """Return a sum over the lake: `rows`, `lost`, `duplicates`, `conflicts` or `undecided`."""
         return int(self.told[name])
 
     def of(self, producer_ids: Collection[bytes], name: str) -> int:
-        """The same of some producers; one that is not among the findings has nothing amiss."""
+        """Return the sum for some producers. The findings list only producers with an anomaly."""
         wanted = {producer_id.hex() for producer_id in producer_ids}
         return sum(int(found[name]) for found in self.told["findings"] if found["producer_id"] in wanted)

@@ -1,9 +1,9 @@
-"""Log files to Kafka by Spark, through `format("aioproduce")`: no jar, and no other code than this.
+"""Log files to Kafka by Spark, through `format("aioproduce")`: no jar and no other code is needed.
 
     python -m examples.lake.logs FOLDER --bootstrap-servers HOST:PORT --topic logs --write-id logs-1
 
-Killed Python workers and tasks that are repeated write the same records under the same stamps, since the files are
-read in the same order each time and `write.id` names the load.
+If a Python worker is killed or a task repeats, the same records get the same stamps: Spark reads the files in the
+same order each time, and `write.id` names the load.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 
 def session() -> SparkSession:
-    """Two tasks at once, each with three attempts: without the second number nothing is tried again locally."""
+    """Return a session with two tasks at once, three attempts each. Without the 3, a local Spark does not retry."""
     return (
         SparkSession.builder.appName("logs")
         .master("local[2,3]")
@@ -25,7 +25,7 @@ def session() -> SparkSession:
         .config("spark.driver.memory", "512m")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.pyspark.python", sys.executable)
-        # A tenth of Spark's own: the load is small, and is to be under way for a while.
+        # A tenth of Spark's default: the load is small, and should take a while.
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", 1_000)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
@@ -35,7 +35,7 @@ def session() -> SparkSession:
 
 
 def main(options: argparse.Namespace) -> None:
-    """All files of the folder, once."""
+    """Write all lines of the folder's files to Kafka, once."""
     spark = session()
     try:
         lines = spark.read.text(str(options.folder))
@@ -45,7 +45,7 @@ def main(options: argparse.Namespace) -> None:
             .option("kafka.bootstrap.servers", options.bootstrap_servers)
             .option("topic", options.topic)
             .option("write.id", options.write_id)
-            .option("rate.limit.records", options.rate // 2)  # of each of the two tasks
+            .option("rate.limit.records", options.rate // 2)  # for each of the two tasks
             .option("metrics.path", str(options.metrics))
             .save()
         )
@@ -59,11 +59,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--topic", default="logs")
     parser.add_argument(
-        "--write-id", required=True, help="the name of this load; the same again for a repetition"
+        "--write-id", required=True, help="the name of this load; repeat a load under the same name"
     )
     parser.add_argument("--rate", type=int, default=5_000, help="records a second, both tasks together")
     parser.add_argument(
-        "--metrics", type=Path, required=True, help="where the sink tells what each write did"
+        "--metrics", type=Path, required=True, help="the file in which the sink reports each write"
     )
     return parser.parse_args()
 

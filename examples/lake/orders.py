@@ -1,16 +1,15 @@
-"""A service that takes its records from a file and, killed and started again, goes on where it was.
+"""A service that reads its records from a file, and continues at the right line after a kill and a restart.
 
     python -m examples.lake.orders FILE --bootstrap-servers HOST:PORT --topic orders --journal JOURNAL
 
-It remembers in the journal how many lines are acknowledged. What it had sent beyond that when it was killed it
-sends once more, since nobody can know what became of it; so that this shows as what it is, the stamp of a record
-is made of the file and the number of the line, and not anew at each start, as `Auditor` makes it for records
-that come from nowhere else (`clicks`).
+The journal holds the number of acknowledged lines. After a kill the service sends the later lines again, because
+their outcome is unknown. The stamp of a record comes from the file name and the line number, so the audit sees a
+repeated line as a duplicate. `Auditor` makes new stamps at each start: it is for records without such a source
+(`clicks`).
 
-1. The journal never tells more than what is acknowledged: it is written when the acknowledgement is there.
-2. A line that is sent again has the same stamp and the same bytes: whoever reads can tell it from another
-   record.
-3. The closing mark comes when the whole file is acknowledged; without it the audit does not take the file as
+1. The journal never counts a line that is not acknowledged: it is written after the acknowledgement.
+2. A line that is sent again has the same stamp and the same bytes, so a reader recognizes it.
+3. The closing mark follows when the whole file is acknowledged. Without it the audit does not regard the file as
    complete.
 """
 
@@ -35,33 +34,33 @@ CHUNK: Final = 500
 """Lines between two looks at the clock, and between two entries in the journal."""
 
 CHUNKS_AHEAD: Final = 20
-"""Chunks that are sent before the first of them is acknowledged: this many at most are sent twice after a kill."""
+"""Chunks that may be sent before the first is acknowledged. At most this many are sent twice after a kill."""
 
 
 def id_of(file: Path) -> bytes:
-    """The producer's id in the stamps: 16 bytes, of the file's name."""
+    """Return the producer's id in the stamps: a 16-byte hash of the file's name."""
     return hashlib.blake2b(file.name.encode(), digest_size=16).digest()
 
 
 class Journal:
-    """How many lines are acknowledged, in a file that is replaced whole: it is never half written."""
+    """The number of acknowledged lines, in a file that is replaced as a whole: it is never half written."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._next = file.with_name(f"{file.name}.next")
 
     def read(self) -> int:
-        """Lines, 0 where there is no journal yet."""
+        """Return the number of lines, 0 if there is no journal yet."""
         return int(self._file.read_text()) if self._file.exists() else 0
 
     def write(self, lines: int) -> None:
-        """Replace it."""
+        """Replace the journal."""
         self._next.write_text(str(lines))
         os.replace(self._next, self._file)
 
 
 async def run(file: Path, producer: Producer, topic: str, journal: Journal, rate: float) -> int:
-    """Send what is not acknowledged yet, at that many records a second; returns how many lines there are."""
+    """Send the lines that are not acknowledged, at `rate` records a second; return the number of all lines."""
     producer_id = id_of(file)
     number = journal.read()
     waiting: deque[tuple[int, list[DeliveryFuture]]] = deque()
@@ -86,7 +85,7 @@ async def run(file: Path, producer: Producer, topic: str, journal: Journal, rate
 
 
 async def settle(waiting: deque[tuple[int, list[DeliveryFuture]]], journal: Journal) -> None:
-    """Wait for the oldest chunk, and remember that it is acknowledged."""
+    """Wait for the oldest chunk and record it in the journal as acknowledged."""
     end, sent = waiting.popleft()
     for delivery in sent:
         await delivery
@@ -94,7 +93,7 @@ async def settle(waiting: deque[tuple[int, list[DeliveryFuture]]], journal: Jour
 
 
 async def main(options: argparse.Namespace) -> None:
-    """The file, and then the mark that says that this was all."""
+    """Send the file, and then the closing mark."""
     async with Producer(
         options.bootstrap_servers, client_id="orders", linger_ms=20, compression_type="lz4"
     ) as producer:
@@ -114,11 +113,13 @@ async def main(options: argparse.Namespace) -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m examples.lake.orders", description=__doc__)
-    parser.add_argument("file", type=Path, help="an order a line, as JSON")
+    parser.add_argument("file", type=Path, help="a file with one JSON order per line")
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--topic", default="orders")
     parser.add_argument("--audit-topic", default=DEFAULT_AUDIT_TOPIC)
-    parser.add_argument("--journal", type=Path, required=True, help="how many lines are acknowledged")
+    parser.add_argument(
+        "--journal", type=Path, required=True, help="the file for the number of acknowledged lines"
+    )
     parser.add_argument("--rate", type=float, default=5_000, help="records a second")
     return parser.parse_args()
 

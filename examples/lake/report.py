@@ -1,6 +1,6 @@
-"""The story as one HTML file that opens offline: the plots are within it, and nothing is loaded.
+"""The story as one HTML file that opens offline: it contains the plots and loads nothing.
 
-Called by `story` at the end. Drawn with matplotlib (the extra `plot`).
+Called by `__main__` at the end. It draws with matplotlib (the extra `plot`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COLORS: Final = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd")
 GREY: Final = "#8a929b"
 RED: Final = "#d9534f"
 WINDOW: Final = 4
-"""Samples over which a rate is taken: two seconds, or a single flush would be a spike."""
+"""Samples in the window of a rate. They cover two seconds, so that a single flush is no spike."""
 
 STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2024; background: #fff; max-width: 62rem; margin: 2rem auto;
@@ -38,7 +38,7 @@ svg { max-width: 100%; height: auto; } .scroll { overflow-x: auto; } code { font
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that was done to the pipeline.
+    """An event in the story, such as a kill.
 
     Attributes:
         at: Seconds since the beginning.
@@ -53,16 +53,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the audit says of one source.
+    """The audit's figures of one source.
 
     Attributes:
-        name: Whose records these are.
-        producers: How many ids of producers there are: tasks of Spark have one each.
+        name: The source.
+        producers: Number of producer ids. Each task of Spark has one.
         expected: Records that the source had.
-        found: Different ones of them in the lake.
-        duplicates: How many rows too many the lake has.
-        lost: Numbers that were given out and are in the lake nowhere.
-        in_kafka: Records in the topic, repeated ones too.
+        found: Distinct records in the lake.
+        duplicates: Extra rows in the lake.
+        lost: Sequence numbers that were assigned and are not in the lake.
+        in_kafka: Records in the topic, with repeated ones.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Row:
 
     @property
     def is_sound(self) -> bool:
-        """Whether all is there, and what Kafka has twice is what the audit counts as duplicates, to the record."""
+        """Whether nothing is lost and the audit's duplicates equal the repeated records in Kafka."""
         return (
             self.lost == 0 and self.found == self.expected and self.duplicates == self.in_kafka - self.found
         )
@@ -83,7 +83,7 @@ class Row:
 
 @dataclass(slots=True)
 class Told:
-    """All that the report shows."""
+    """The contents of the report."""
 
     samples: Sequence[Sample] = ()
     events: list[Event] = field(default_factory=list)
@@ -96,22 +96,24 @@ class Told:
 
 
 def write(told: Told, file: Path) -> Path:
-    """Write it; returns the file."""
+    """Write the report and return the file."""
     file.write_text(page(told), encoding="utf-8")
     return file
 
 
 def page(told: Told) -> str:
-    """The whole document."""
+    """Return the whole document."""
     lost = sum(row.lost for row in told.rows)
     duplicates = sum(row.duplicates for row in told.rows)
     repeated = sum(row.in_kafka - row.found for row in told.rows)
-    verdict = "nothing lost, every duplicate known" if told.is_sound else "this is not what was sent"
+    verdict = (
+        "nothing lost, every duplicate known" if told.is_sound else "the lake differs from what was sent"
+    )
     tiles = (
         (f"{sum(row.expected for row in told.rows):,}", "records sent"),
         (f"{lost:,}", "lost"),
         (f"{repeated:,}", "twice in Kafka, after the kills"),
-        (f"{duplicates:,}", "known as duplicates by the audit"),
+        (f"{duplicates:,}", "duplicates that the audit found"),
         (f"{told.files_before:,} → {told.files_after:,}", "files, compacted"),
         (f"{told.seconds:.0f} s", "from the first broker to the audit"),
     )
@@ -122,7 +124,7 @@ def page(told: Told) -> str:
 <p class="sub">{escape(told.versions)}</p>
 <div class="tiles">{"".join(f'<div class="tile"><b>{a}</b><span>{b}</span></div>' for a, b in tiles)}</div>
 <h2>Audit</h2>{_table(told.rows)}{svg(lambda axes: _audit(axes, told.rows), height=2.4)}
-<h2>What was done to it</h2>{_events(told.events)}
+<h2>Events</h2>{_events(told.events)}
 <h2>Throughput</h2>{svg(lambda axes: _throughput(axes, told))}
 <h2>Lag: in Kafka and not yet in the lake</h2>{svg(lambda axes: _lag(axes, told))}
 </body></html>
@@ -130,7 +132,7 @@ def page(told: Told) -> str:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    names = ("source", "producer ids", "sent", "in Kafka", "different in the lake", "duplicates", "lost")
+    names = ("source", "producer ids", "sent", "in Kafka", "distinct in the lake", "duplicates", "lost")
     head = "".join(f"<th{' class=n' if number else ''}>{name}</th>" for number, name in enumerate(names))
     lines = []
     for row in rows:
@@ -146,11 +148,11 @@ def _events(events: Sequence[Event]) -> str:
     lines = "".join(
         f"<tr><td class=n>{event.at:.1f} s</td><td>{escape(event.text)}</td></tr>" for event in events
     )
-    return f'<div class="scroll"><table><tr><th class=n>at</th><th>what</th></tr>{lines}</table></div>'
+    return f'<div class="scroll"><table><tr><th class=n>time</th><th>event</th></tr>{lines}</table></div>'
 
 
 def svg(draw: Any, *, height: float = 3.0) -> str:
-    """A plot as an element of the page."""
+    """Return a plot as an element of the page."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -163,7 +165,7 @@ def svg(draw: Any, *, height: float = 3.0) -> str:
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
         pyplot.close(figure)
-    # From the element on: an XML declaration has no place within a page.
+    # Cut off the XML declaration, which is invalid within a page.
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
@@ -176,8 +178,8 @@ def _thousands(axes: Any, name: str) -> None:
 
 
 def _mark(axes: Any, told: Told) -> None:
-    """The events, with their names beside each other where they come together."""
-    width = max((sample.at for sample in told.samples), default=0.0) / 60  # of a line of small letters
+    """Mark the events. Names of close events stand side by side, so that they do not overlap."""
+    width = max((sample.at for sample in told.samples), default=0.0) / 60  # the width of a name
     free = 0.0
     for event in sorted(told.events, key=lambda event: event.at):
         axes.axvline(event.at, color=RED, linewidth=0.8, linestyle=(0, (4, 3)))
@@ -199,7 +201,7 @@ def _mark(axes: Any, told: Told) -> None:
 
 
 def rates(samples: Sequence[Sample], counts: Sequence[int]) -> tuple[list[float], list[float]]:
-    """Records a second, over `WINDOW` samples each, and when."""
+    """Return times and rates: records a second, each over `WINDOW` samples."""
     at, rate = [], []
     for number in range(len(samples) - WINDOW):
         before, after = samples[number], samples[number + WINDOW]
@@ -236,7 +238,7 @@ def _lag(axes: Any, told: Told) -> None:
 def _audit(axes: Any, rows: Sequence[Row]) -> None:
     names = [row.name for row in rows]
     found = [row.found for row in rows]
-    axes.barh(names, found, color=COLORS[2], height=0.55, label="different in the lake")
+    axes.barh(names, found, color=COLORS[2], height=0.55, label="distinct in the lake")
     axes.barh(
         names, [row.duplicates for row in rows], left=found, color=COLORS[1], height=0.55, label="duplicates"
     )

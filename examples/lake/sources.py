@@ -1,7 +1,6 @@
-"""What the sources of the example read: orders as JSON lines, and log files of a web server.
+"""The input of the example's sources: orders as JSON lines, and log files of a web server.
 
-Called by `story`. The same count gives the same bytes each time, so what a lake must hold in the end is known
-beforehand and to everybody.
+Called by `story`. The same count gives the same bytes each time, so the expected content of the lake is known.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from typing import Final
 ACCESS_LOG: Final = Path(__file__).parents[1] / "data" / "access_log.txt"
 CUSTOMERS: Final = 1_000
 LOG_FILES: Final = 4
-"""Log files of the web server: a Spark task reads one or several."""
+"""Number of the web server's log files. A Spark task reads one or several."""
 
 
 def write_orders(file: Path, count: int) -> Path:
-    """An order a line."""
+    """Write `count` orders, one per line."""
     with file.open("w", encoding="ascii") as lines:
         for number in range(count):
             order = {
@@ -31,7 +30,7 @@ def write_orders(file: Path, count: int) -> Path:
 
 
 def write_logs(folder: Path, count: int) -> Path:
-    """Log files with that many lines together, each with its number, so that no two are alike."""
+    """Write log files with `count` lines in total. Each line has its number, so all lines differ."""
     folder.mkdir()
     lines = ACCESS_LOG.read_text(encoding="ascii").splitlines()
     for part in range(LOG_FILES):

@@ -1,11 +1,10 @@
-"""What happens in the example, in order: everything is started, most of it is killed, and the lake is audited.
+"""The steps of the example: start everything, kill most of it, and wait until all records are in the lake.
 
-Called by `__main__`. Each step waits for what it sees in Kafka and in the checkpoint, never for a time, so that
-a slow machine tells the same story.
+Called by `__main__`. Each step waits for a state of Kafka or of the checkpoint, never for a time, so a slow machine
+has the same steps.
 
-1. Every fault comes while the process that it hits is at work: the sources are slower than the machine, on
-   purpose.
-2. What is killed and started again is given nothing: journal, checkpoint and brokers' logs are what it finds.
+1. Every fault hits a process at work: the sources are slower than the machine on purpose.
+2. A restarted process gets no help: it finds only its journal, checkpoint or log on disk.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from tests.kafka_cluster import KafkaCluster
 from tests.processes import command_of, connected_to, kill
 
 STEP_TIMEOUT: Final = 600.0
-"""Seconds that no step comes near: beyond them something hangs."""
+"""Seconds after which a step counts as hung. No step comes near them."""
 
 SIGN: Final = ".examples-lake"
-"""A file in the example's folder, by which it is known as one that may be emptied."""
+"""A file in the example's folder. Only a folder with it may be emptied."""
 
 PARTITIONS: Final = 4
 VICTIM: Final = 2
@@ -43,16 +42,16 @@ VICTIM: Final = 2
 
 
 class FolderError(Exception):
-    """The folder that was named is not one that may be emptied."""
+    """The given folder must not be emptied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much there is, and in how many seconds it is sent.
+    """The amount of records, and the duration of the sending.
 
     Attributes:
-        records: From each of the three sources.
-        seconds: For them; the rest of the story comes on top.
+        records: Records of each of the three sources.
+        seconds: Duration of the sending, without the rest of the story.
     """
 
     records: int
@@ -66,14 +65,14 @@ class Plan:
 
 @dataclass
 class Story:
-    """Tells it.
+    """The steps with their faults, and the events so far.
 
     Args:
-        plan: How much.
-        cluster: Three brokers.
-        folder: An empty one, for input, logs, checkpoint and lake.
-        console: Where each event is told.
-        jars: Those of Spark's Kafka connector.
+        plan: The amount of records.
+        cluster: A cluster of three brokers.
+        folder: An empty folder for input, logs, checkpoint and lake.
+        console: The console that shows each event.
+        jars: The jars of Spark's Kafka connector.
     """
 
     plan: Plan
@@ -98,10 +97,10 @@ class Story:
         self._bars: dict[str, TaskID] = {}
 
     def send_and_land(self, crew: Crew, watch: Watch) -> None:
-        """From the first record to the last one's landing, with all that is killed in between.
+        """Send all records and land them, with all the kills in between.
 
         Raises:
-            CrewError: A process ended otherwise than it should, or nothing went on.
+            CrewError: if a process ends with an unexpected code, or a step hangs.
         """
         self._begin(crew)
         with self._shown(crew, watch) as until:
@@ -111,13 +110,13 @@ class Story:
             self._kill_a_broker(watch, until)
             for source in self.sources:
                 until(f"{source} to end", partial(self._has_ended, crew, source))
-            self._tell(watch, "all sent", "every source has its acknowledgements and has ended")
-            # One that is under way may have begun before the last record.
+            self._tell(watch, "all sent", "every source has ended with all records acknowledged")
+            # A sample under way may have begun before the last record.
             seen = len(watch.samples) + 2
             until("the landing to catch up", lambda: len(watch.samples) >= seen and watch.last.lag == 0)
             crew.interrupt("land")
             until("the landing to end", lambda: not crew.is_running("land"))
-        self._tell(watch, "landed", "the landing has caught up, and was asked to end")
+        self._tell(watch, "landed", "the landing has caught up, and got SIGINT")
 
     def _begin(self, crew: Crew) -> None:
         for topic, partitions in self.topics.items():
@@ -163,7 +162,7 @@ class Story:
         workers = [pid for pid in crew.family("logs") if b"pyspark.daemon" in command_of(pid)]
         writing = connected_to(workers, ports)
         if not writing or not kill(writing[0]):
-            raise CrewError("the Spark job that reads the logs has no Python worker that could be killed")
+            raise CrewError("the Spark job that reads the logs has no Python worker to kill")
         self._tell(
             watch, "worker", "a Python worker of the Spark job `logs` was killed; Spark repeats its task"
         )
@@ -192,7 +191,7 @@ class Story:
         self.cluster.start(VICTIM)
         self._tell(watch, "back", f"broker {VICTIM} was started again")
 
-    # What is seen
+    # Waits and display
 
     def _share(self, watch: Watch, topic: str) -> float:
         return watch.last.produced[topic] / self.plan.records
@@ -208,7 +207,7 @@ class Story:
 
     @contextmanager
     def _shown(self, crew: Crew, watch: Watch) -> Iterator[Until]:
-        """Bars that follow, and a way to wait under them."""
+        """Show progress bars; yield a function that waits for a condition and updates them."""
         self._bars = {
             name: self._progress.add_task(name, total=3 * self.plan.records)
             for name in ("in Kafka", "in the lake")
@@ -243,16 +242,16 @@ Until = Callable[[str, Callable[[], bool]], None]
 
 
 def room_for(folder: Path) -> Path:
-    """The folder, emptied; only one that the example has filled before is.
+    """Empty the folder, or make it, and return it.
 
     Raises:
-        FolderError: It is somebody else's.
+        FolderError: if it has files that are not of this example.
     """
     sign = folder / SIGN
     if folder.exists():
         if any(folder.iterdir()) and not sign.exists():
             raise FolderError(
-                f"{folder} would be emptied, and has files that are not of this example: name another, or remove it"
+                f"{folder} has files that are not of this example, and would be emptied: name another, or remove it"
             )
         shutil.rmtree(folder)
     folder.mkdir(parents=True)

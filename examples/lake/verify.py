@@ -1,7 +1,7 @@
-"""A second opinion on the lake and on Kafka, with none of this package's code: pyarrow, and librdkafka's consumer.
+"""A second count of the lake and of Kafka, without this package's code: by pyarrow and librdkafka's consumer.
 
-Called by `__main__`. An audit that agrees with nobody else proves little: what it counts is counted here once
-more, from the files and from the topics.
+Called by `__main__`. An audit alone proves little, so this module counts the same figures again, from the files and
+from the topics.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ STAMP_HEADER: Final = "ap.id"
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What is in one topic, or in one topic's part of the lake.
+    """The counts of one topic, or of its part of the lake.
 
     Attributes:
-        records: All of them.
-        different: Different stamps among them.
-        producer_ids: Different producers' ids among the stamps.
-        unlike: Stamps that stand on records of different values: never one.
+        records: All records.
+        different: Distinct stamps.
+        producer_ids: Distinct producer ids in the stamps.
+        unlike: Records whose value differs from the first one with the same stamp. It must be 0.
     """
 
     records: int
@@ -37,12 +37,12 @@ class Counted:
 
     @property
     def repeated(self) -> int:
-        """Records whose stamp was there already."""
+        """Records with a repeated stamp."""
         return self.records - self.different
 
 
 def in_lake(lake: Path) -> dict[str, Counted]:
-    """Each topic of a lake, read by pyarrow."""
+    """Count each topic of a lake, with pyarrow."""
     stamps: dict[str, Counter[bytes]] = {}
     values: dict[str, dict[bytes, bytes | None]] = {}
     unlike: Counter[str] = Counter()
@@ -56,14 +56,14 @@ def in_lake(lake: Path) -> dict[str, Counted]:
 
 
 def in_kafka(servers: str, topics: Mapping[str, int]) -> dict[str, Counted]:
-    """Each topic up to its end of now, read by librdkafka.
+    """Count each topic up to its present end, with librdkafka.
 
     Args:
         servers: The brokers.
-        topics: How many partitions each has.
+        topics: The number of partitions by topic.
 
     Raises:
-        KafkaException: Not all of it came in time.
+        KafkaException: if a record does not arrive in time.
     """
     consumer = Consumer(
         {
@@ -85,7 +85,7 @@ def in_kafka(servers: str, topics: Mapping[str, int]) -> dict[str, Counted]:
         while left > 0:
             messages = consumer.consume(min(left, 10_000), timeout=READ_TIMEOUT)
             if not messages:
-                raise KafkaException(f"{left} records did not come within {READ_TIMEOUT:.0f} s")
+                raise KafkaException(f"{left} records did not arrive within {READ_TIMEOUT:.0f} s")
             for message in messages:
                 if message.error():
                     raise KafkaException(message.error())

@@ -1,10 +1,9 @@
-"""Looks twice a second at the cluster and at the landing's checkpoint: what is in Kafka, and what in the lake.
+"""Samples twice a second how many records are in Kafka, and how many in the lake.
 
-Used by `story`, drawn by `report`. It asks the brokers and reads Spark's own checkpoint, so no source and no job
-has to tell anything, and one that is dead cannot tell anything wrong.
+Used by `story`, drawn by `report`. It asks the brokers and reads Spark's own checkpoint, so it does not depend on a
+source or a job, and a dead one cannot report a wrong figure.
 
-1. A broker that does not answer, or a checkpoint that is just being written, leaves the last value: figures only
-   grow.
+1. If a broker does not answer, or the checkpoint is being written, the last value stays: figures only grow.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ INTERVAL: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was seen at an instant.
+    """The counts at an instant.
 
     Attributes:
         at: Seconds since the watch began.
         produced: Records in Kafka, by topic.
-        landed: Of these, those in batches that the landing has committed.
+        landed: Records in batches that the landing has committed, by topic.
     """
 
     at: float
@@ -44,12 +43,12 @@ class Sample:
 
 
 class Watch(threading.Thread):
-    """Samples until it is closed.
+    """A thread that samples until it is closed.
 
     Args:
         cluster: The brokers.
-        topics: How many partitions each topic has.
-        checkpoint: The landing's.
+        topics: The number of partitions by topic.
+        checkpoint: The landing's checkpoint.
     """
 
     def __init__(self, cluster: KafkaCluster, topics: Mapping[str, int], checkpoint: Path) -> None:
@@ -78,7 +77,7 @@ class Watch(threading.Thread):
             self.samples.append(self._look())
 
     def close(self) -> None:
-        """No sample comes after this; safe to repeat."""
+        """Stop sampling; safe to repeat."""
         self._ended.set()
         if self.is_alive():
             self.join()
@@ -93,13 +92,13 @@ class Watch(threading.Thread):
         return Sample(self.now, produced, {topic: self._landed.get(topic, 0) for topic in self._topics})
 
     def _end_of(self, topic: str, partition: int) -> int:
-        """The end of a partition by the node that leads it; 0 where none does just now."""
+        """Return the partition's end according to its leader, 0 if it has none at present."""
         for node in self._cluster.nodes.values():
             if not node.is_running:
                 continue
             try:
                 end = offset_of(node.port, topic, partition, LATEST)
-            except (OSError, ValueError):  # it is being killed, or has just come back and knows nothing yet
+            except (OSError, ValueError):  # it is being killed, or has just started and has no metadata yet
                 continue
             if end is not None:
                 return end
@@ -107,13 +106,13 @@ class Watch(threading.Thread):
 
 
 def is_within_a_batch(checkpoint: Path) -> bool:
-    """Whether a batch is begun and not ended: what was written of it will be written again after a kill."""
+    """Return whether a batch is unfinished: after a kill, its records will be written again."""
     found = read_checkpoint(str(checkpoint))
     return found is not None and found.has_unfinished
 
 
 def landed(checkpoint: Path, topics: Sequence[str]) -> dict[str, int]:
-    """Records of each topic up to the last batch that is committed; empty before the first one is."""
+    """Return the records of each topic up to the last committed batch; empty before the first commit."""
     found = read_checkpoint(str(checkpoint))
     if found is None or found.committed < 0:
         return {}

@@ -44,7 +44,7 @@ def case_of(client: str = "aioproduce", mode: str = "await-each", records: int =
     return Case("throughput", client, mode, "asyncio", records, warmup=20)
 
 
-@pytest.mark.extended("a benchmark from end to end, which builds its peers")
+@pytest.mark.extended("runs a benchmark from end to end, and builds the other clients")
 def test_the_command_compares_two_clients_and_writes_json(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     command = [sys.executable, "-m", "benchmarks", "--quick", "--only", "null", "--rounds", "2", "--no-pin"]
@@ -86,14 +86,18 @@ def test_every_mode_of_ours_sends_exactly_what_it_says(mode: str, target: FakeTa
 
 
 @pytest.mark.parametrize("mode", sorted(client("aiokafka").modes))
-@pytest.mark.extended("what drives a peer; what drives ours stays")
+@pytest.mark.extended(
+    "tests the code that drives another client; the code that drives ours stays in the gate"
+)
 def test_every_mode_of_aiokafka_sends_exactly_what_it_says(mode: str, target: FakeTarget) -> None:
     outcome = run_once(case_of("aiokafka", mode), target)
     assert outcome.total == target.count() == 321
 
 
 @pytest.mark.parametrize("mode", sorted(client("confluent").modes))
-@pytest.mark.extended("what drives a peer; what drives ours stays")
+@pytest.mark.extended(
+    "tests the code that drives another client; the code that drives ours stays in the gate"
+)
 def test_every_mode_of_confluent_sends_exactly_what_it_says(mode: str, target: FakeTarget) -> None:
     outcome = run_once(case_of("confluent", mode), target)
     assert outcome.total == target.count() == 321

@@ -52,7 +52,7 @@ def test_every_record_is_counted_once() -> None:
     assert min(found["random"]) > 1_800  # five standard deviations are 194
 
 
-@pytest.mark.extended("all experiments, drawn; the program for programs stays")
+@pytest.mark.extended("runs and plots all experiments; the JSON output stays in the gate")
 def test_the_program_prints_tables_and_draws(tmp_path: Path) -> None:
     picture = tmp_path / "experiments.svg"
     shown = run(

@@ -339,7 +339,7 @@ with BlockingProducer(servers, linger_ms=60_000) as producer:
     assert values(cluster) == [b"parent", b"again"]
 
 
-@pytest.mark.extended("several processes and forks; one fork stays")
+@pytest.mark.extended("several processes and forks; one fork stays in the gate")
 def test_a_child_starts_anew_where_that_is_asked_for(cluster: ThreadedCluster) -> None:
     code, out, err = run(
         """

@@ -207,7 +207,7 @@ def test_a_second_close_bounds_the_first(full: Any, timeout: float) -> None:
 
 
 def test_a_delivery_of_a_full_producer_is_told_though_others_wait(full: Any) -> None:
-    """Its batch is acknowledged while the loop thread waits for room: whoever asks then must hear of it."""
+    """Its batch is acknowledged while the loop thread waits for room: a caller that asks then must learn it."""
     _producer, sent, cluster = full
     first = Caller(sent[0].result)
     cluster.resume()

@@ -48,7 +48,7 @@ def producer_of(cluster: ThreadedCluster, **settings: Any) -> BlockingProducer[A
 
 
 def outcome_of(txn: BlockingTransaction) -> TransactionOutcome | None:
-    """Asked anew each time, for those who check types."""
+    """Read again each time, for type checkers."""
     return txn.outcome
 
 

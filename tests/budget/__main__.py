@@ -1,4 +1,4 @@
-"""`python -m tests.budget [--record] [KIND ...]`: measure, show beside the budget, and compare or record."""
+"""`python -m tests.budget [--record] [KIND ...]`: measure, show next to the budget, and compare or record."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def compare(figures: Figures, budget: Figures, *, tolerance: float, slack: float
 
 
 def table(kind: str, figures: Figures) -> str:
-    """The figures for people, beside the budget where there is one for this Python."""
+    """Return the figures for people, next to the budget if there is one for this Python."""
     budget = recorded().get(kind, {}).get(python_version(), {})
     if kind == "instructions":
         budget = budget.get("per record", {})

@@ -8,7 +8,7 @@ Prints one JSON object: for each mode what a run of `RECORDS` and one of twice a
 2. The garbage collector runs between the counted runs only: when it comes depends on everything that was ever made.
 3. Chance gives 0, 1, 2, ...: a run has few batches, and requests of one batch each, where chance takes a partition
    twice in a row, made send_many a third dearer than requests of two.
-4. Each run begins with a full second and with chance's 0. The table of loads is made anew every 5 ms, and with it
+4. Each run begins with a full second and with chance's 0. The table of loads is made again every 5 ms, and with it
    other partitions are drawn: when that was, in the first mode, depended on what the process had done before.
 """
 
@@ -164,7 +164,7 @@ async def count_live(producer: Producer) -> Counts:
 
 
 class Chance:
-    """0, 1, 2, ... until it begins anew."""
+    """Yield 0, 1, 2, ... and start again at the end."""
 
     def __init__(self) -> None:
         self.restart()

@@ -42,14 +42,14 @@ def test_a_record_in_a_transaction_enters_no_frame_more() -> None:
         assert figures["in_transaction"][figure] <= without + 0.1
 
 
-@pytest.mark.extended("20 s under valgrind; frames and calls stay")
+@pytest.mark.extended("takes 20 s under valgrind; frames and calls stay in the gate")
 def test_a_record_in_a_transaction_takes_one_percent_more_instructions_at_most() -> None:
     figures = measured(lambda: measure.instructions(None, TRANSACTIONS))
     without, within = (figures[mode]["instructions"] for mode in ("dropped", "in_transaction"))
     assert within <= without * 1.01
 
 
-@pytest.mark.extended("25 s under valgrind; frames, calls and objects stay")
+@pytest.mark.extended("takes 25 s under valgrind; frames, calls and objects stay in the gate")
 def test_instructions_per_record() -> None:
     assert ledger.findings("instructions", measured(measure.instructions)) == []
 

@@ -67,7 +67,7 @@ class DiscardingBroker:
         self._topics = {TOPIC: Topic(topic_id_of(1), [(0, 0)] * PARTITIONS)}
 
     def answer(self, frame: bytes) -> bytes:
-        """Answer one request, with its length in front, likewise."""
+        """Answer one request, also with its length in front."""
         _, api, version, correlation_id, client_id = _HEADER.unpack_from(frame)
         if api == PRODUCE:
             assert version == _PRODUCE_VERSION

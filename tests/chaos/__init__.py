@@ -2,7 +2,7 @@
 
 ``python -m tests.chaos`` drives ``python -m aioproduce.verifiable`` (or Kafka's own VerifiableProducer, which
 speaks the same lines) and audits the log with Kafka's ConsoleConsumer; ``--soak`` watches the memory, tasks and
-handles of a producer process for a long time. ``README.md`` beside this says how, and what has been measured.
+handles of a producer process for a long time. ``README.md`` in this folder says how, and lists the figures.
 
 | module | what is there |
 |---|---|

@@ -1,4 +1,4 @@
-"""Runs the command line as users do: a process of its own, beside a cluster that lives in the test."""
+"""Runs the command line as users do: in a process, with a cluster that lives in the test."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def flat(text: str) -> str:
             (["--no-such-option"], "--no-such-option"),
         ],
         one_in=3,
-        reason="a process each",
+        reason="starts a process for each case",
     ),
 )
 async def test_wrong_usage_sends_nothing(cluster: FakeCluster, arguments: list[str], message: str) -> None:
@@ -100,7 +100,7 @@ async def test_closed_standard_input(cluster: FakeCluster) -> None:
             ),
         ],
         one_in=3,
-        reason="a process each",
+        reason="starts a process for each case",
     ),
 )
 async def test_a_bad_json_line_stops_the_run_and_is_named(

@@ -17,7 +17,7 @@ from tests.cli.command import finish, run_cli, start_cli
 CONFIGURATION = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
 
-@pytest.mark.extended("five processes; what it tells people stays")
+@pytest.mark.extended("starts five processes; the text output stays in the gate")
 async def test_a_cluster_until_ctrl_c() -> None:
     process = await start_cli(
         "dev", "--port", "0", "--brokers", "2", "--topic", "a:5", "--topic", "b", "--json"
@@ -78,7 +78,7 @@ async def test_consecutive_ports_and_one_that_is_taken() -> None:
     assert "--port 0" in outcome.err
 
 
-@pytest.mark.extended("a process each")
+@pytest.mark.extended("starts a process for each case")
 async def test_topics_that_cannot_be() -> None:
     for topic, reason in (("a:0", "name:partitions"), ("a:x", "name:partitions"), ("a b", "a b")):
         outcome = await run_cli("dev", "--port", "0", "--topic", topic)

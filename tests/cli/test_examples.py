@@ -55,7 +55,7 @@ async def test_demo() -> None:
     assert "11,000 acked" in outcome.err  # the progress bar
 
 
-@pytest.mark.extended("a demo as a process; the other demo stays")
+@pytest.mark.extended("runs a demo as a process; the other demo stays in the gate")
 async def test_demo_with_a_file_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "twice.txt"
     file.write_bytes(b"the same line\nthe same line\nanother")

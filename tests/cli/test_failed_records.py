@@ -85,7 +85,7 @@ async def test_after_the_second_run_each_record_is_in_the_log_once(
     assert row["rejected_line"] == "no separator"
 
 
-@pytest.mark.extended("five processes; the tests above and below stay")
+@pytest.mark.extended("starts five processes; the tests above and below stay in the gate")
 async def test_what_may_be_written_and_what_is_no_record_need_a_decision(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
@@ -115,7 +115,7 @@ async def test_what_may_be_written_and_what_is_no_record_need_a_decision(
     assert in_the_log(cluster) == {(b"a", b"1"): 1, (b"b", b"2"): 1, (b"no", b"separator"): 1}
 
 
-@pytest.mark.extended("processes; the tests above stay")
+@pytest.mark.extended("starts processes; the tests above stay in the gate")
 async def test_what_may_be_written_is_sent_again_where_the_user_says_so(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
@@ -167,7 +167,7 @@ async def test_a_run_that_stopped_goes_on_with_the_next_line(cluster: FakeCluste
     assert Counter(record.value for record in cluster.records("one")) == Counter(lines)
 
 
-@pytest.mark.extended("processes; the tests above stay")
+@pytest.mark.extended("starts processes; the tests above stay in the gate")
 async def test_a_line_that_is_beyond_the_end(cluster: FakeCluster) -> None:
     at_the_end = await send(cluster, "--from-line", "3", stdin=b"a\nb\n")
     beyond = await send(cluster, "--from-line", "4", stdin=b"a\nb\n")
@@ -177,7 +177,7 @@ async def test_a_line_that_is_beyond_the_end(cluster: FakeCluster) -> None:
     assert "--from-line 4: <stdin> has 2 lines" in beyond.err
 
 
-@pytest.mark.extended("processes; the tests above stay")
+@pytest.mark.extended("starts processes; the tests above stay in the gate")
 async def test_a_file_is_never_written_over_and_an_empty_one_is_not_left(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
@@ -196,7 +196,7 @@ async def test_a_file_is_never_written_over_and_an_empty_one_is_not_left(
     assert len(cluster.records("t")) == 1
 
 
-@pytest.mark.extended("processes; the tests above stay")
+@pytest.mark.extended("starts processes; the tests above stay in the gate")
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no ulimit")
 async def test_a_disk_that_is_full_ends_the_run(cluster: FakeCluster, tmp_path: Path) -> None:
     file = tmp_path / "failed.jsonl"
@@ -226,7 +226,7 @@ async def test_a_disk_that_is_full_ends_the_run(cluster: FakeCluster, tmp_path: 
             (["--possibly-written", "send"], "give both"),
         ],
         one_in=3,
-        reason="a process each",
+        reason="starts a process for each case",
     ),
 )
 async def test_wrong_usage(cluster: FakeCluster, tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -240,7 +240,7 @@ async def test_wrong_usage(cluster: FakeCluster, tmp_path: Path, arguments: list
     assert cluster.requests.count() == 0
 
 
-@pytest.mark.extended("processes; the tests above stay")
+@pytest.mark.extended("starts processes; the tests above stay in the gate")
 async def test_a_record_that_the_producer_refuses_is_kept_as_a_record(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
@@ -258,7 +258,7 @@ async def test_a_record_that_the_producer_refuses_is_kept_as_a_record(
     assert in_the_log(cluster) == {(b"key", value): 1}
 
 
-@pytest.mark.extended("processes; the tests above stay")
+@pytest.mark.extended("starts processes; the tests above stay in the gate")
 async def test_a_line_that_is_too_long_to_be_kept_is_named(cluster: FakeCluster, tmp_path: Path) -> None:
     file = tmp_path / "failed.jsonl"
 

@@ -216,7 +216,7 @@ async def test_a_stream_that_ends_in_order_is_not_lost(monkeypatch: pytest.Monke
 
 
 async def test_one_picture_of_a_service_that_ends_meanwhile() -> None:
-    """It does not wait for the service to come back, as a picture that is drawn anew does."""
+    """It does not wait for the service to come back, as a picture that is redrawn does."""
     asked = asyncio.Event()
 
     async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -201,7 +201,7 @@ async def test_settings_of_all_kinds_and_which_wins(cluster: FakeCluster, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "name", others_extended(["run.svg", "run.png"], keep=["run.png"], reason="matplotlib each time")
+    "name", others_extended(["run.svg", "run.png"], keep=["run.png"], reason="runs matplotlib for each case")
 )
 async def test_a_picture_is_drawn(cluster: FakeCluster, tmp_path: Path, name: str) -> None:
     pytest.importorskip("matplotlib")

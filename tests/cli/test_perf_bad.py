@@ -83,7 +83,7 @@ SIZE = ("--record-size", "10")
             ([*SIZE, "extra"], "extra", "unexpected extra argument"),
         ],
         one_in=4,
-        reason="a process each",
+        reason="starts a process for each case",
     ),
 )
 async def test_wrong_usage_sends_nothing(

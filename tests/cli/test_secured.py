@@ -1,6 +1,6 @@
 """The commands over SASL_SSL, with settings as users give them: by `-X`, by a file, by the environment; and `dev`.
 
-The commands run in this process, beside a cluster in a thread of its own: a process each would cost ten times as
+The commands run in this process, and the cluster in a thread of its own: a process each would cost ten times as
 much.
 """
 
@@ -140,7 +140,7 @@ async def test_dev_writes_what_clients_need(tmp_path: Path) -> None:
     assert (await finish(process)).code == 0
 
 
-@pytest.mark.extended("two processes")
+@pytest.mark.extended("starts two processes")
 async def test_what_dev_tells_people_and_leaves_behind() -> None:
     process = await start_cli(
         "dev", "--port", "0", "--sasl", "PLAIN", "--user", "José", "--password", PASSWORD

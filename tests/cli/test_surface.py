@@ -37,7 +37,9 @@ def flat(text: str) -> str:
 # -- help and version ---
 
 
-@pytest.mark.extended("a process each; `test_help_and_version_need_no_cluster` stays")
+@pytest.mark.extended(
+    "starts a process for each case; `test_help_and_version_need_no_cluster` stays in the gate"
+)
 @pytest.mark.parametrize("command", COMMANDS)
 async def test_help_can_be_read_in_a_wide_terminal(command: str) -> None:
     outcome = await run_cli(*command.split(), "--help", environment={"COLUMNS": "425"})
@@ -93,7 +95,9 @@ def test_what_stopped_a_command_has_one_code_in_every_command() -> None:
         assert exit_code_of(error) == code
 
 
-@pytest.mark.extended("two processes; `test_consecutive_ports_and_one_that_is_taken` stays")
+@pytest.mark.extended(
+    "starts two processes; `test_consecutive_ports_and_one_that_is_taken` stays in the gate"
+)
 async def test_a_port_in_use_is_the_same_everywhere() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -161,7 +165,7 @@ async def test_a_setting_is_explained(name: str) -> None:
     assert "milliseconds" in facts["values"]
 
 
-@pytest.mark.extended("processes; the test above stays")
+@pytest.mark.extended("starts processes; the test above stays in the gate")
 async def test_settings_by_a_part_of_their_names() -> None:
     found = await run_cli("config", "ssl.truststore")
     wrong = await run_cli("config", "ligner.ms")

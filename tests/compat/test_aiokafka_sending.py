@@ -334,7 +334,7 @@ async def test_codecs(side: Any, cluster: FakeCluster, codec: str) -> None:
 
 
 async def test_errors_of_kafka_are_one_family(cluster: FakeCluster) -> None:
-    """Whoever catches KafkaError catches ours, and finds what ours knows in its cause."""
+    """Code that catches KafkaError catches ours, and finds our error in its cause."""
     cluster.faults.fail_produce(10, times=None)
     async with started(OurProducer, cluster.bootstrap_servers) as producer:
         with pytest.raises(KafkaError) as caught:

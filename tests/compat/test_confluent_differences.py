@@ -323,7 +323,7 @@ async def test_what_is_purged_fails_and_is_not_cancelled() -> None:
         for producer in (ours, theirs):
             await producer.purge()
         assert code_of(await outcome(ours, futures[0])) == KafkaError._PURGE_QUEUE
-        assert futures[1].cancelled()  # whoever awaits it is told that it was cancelled itself
+        assert futures[1].cancelled()  # a task that awaits it looks cancelled itself
         await ours.close()
         await theirs.close()
 

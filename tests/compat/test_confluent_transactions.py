@@ -459,7 +459,7 @@ async def test_a_commit_that_the_coordinator_has_aborted_before(fake: FakeCluste
     assert await committed(fake) == [b"yes"]
 
 
-@pytest.mark.extended("a second's wait: the least transaction.timeout.ms that librdkafka takes")
+@pytest.mark.extended("waits a second, the least transaction.timeout.ms that librdkafka accepts")
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("end", END)
 async def test_what_comes_after_the_coordinators_time_out(fake: FakeCluster, version: int, end: str) -> None:

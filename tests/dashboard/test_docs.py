@@ -84,7 +84,7 @@ async def test_aiohttp(capsys: pytest.CaptureFixture[str]) -> None:
         pytest.param(
             *(EXPORT_PAGE, "METRICS_TOKEN", "/metrics", "kafka_producer_producer_metrics_record_send_total"),
             marks=pytest.mark.extended(
-                "a process; the page's programs are compiled, and the server has tests"
+                "starts a process; the gate compiles the page's programs and tests the server"
             ),
         ),
     ],

@@ -176,7 +176,7 @@ async def test_the_timeline_against_its_limits(visit: Visiting) -> None:
         await seen.shown()
         text = await seen.page.locator("#timeline").inner_text()
         assert "delivery.timeout.ms 90 s" in text
-        # In one go: each sample draws the picture anew.
+        # In one go: each sample redraws the picture.
         limit, quick, late, ticks = await seen.page.evaluate(PLACES)
         assert quick["left"] < limit["left"] < late["right"]
         # Logarithmic: 40 ms lie between 10 and 100, and each power of ten is as wide as any other.

@@ -13,7 +13,7 @@ from tests.docs.blocks import ROOT
 
 pytest.importorskip("sphinx", reason="needs the extra docs")
 pytestmark = pytest.mark.extended(
-    "a build of Sphinx each, 2 s; `make docs` builds the whole site in the gate"
+    "runs Sphinx for 2 s in each case; `make docs` builds the whole site in the gate"
 )
 
 BAD = {

@@ -11,7 +11,7 @@ import pytest
 from tests.docs.tutorial import PAGE, Reader
 
 pytestmark = pytest.mark.extended(
-    "seven processes, and a request that waits for 5 s; the page's program is an example's like"
+    "starts seven processes, and a request waits for 5 s; an example like the page's program stays in the gate"
 )
 
 

@@ -3,8 +3,8 @@
 On asyncio each name is asyncio's own. Under trio:
 
 1. `spawn()` starts a task in the test's nursery (`in_nursery()`), which is there as long as the test. What such a
-   task raises is kept for whoever awaits it; one that was cancelled raises `asyncio.CancelledError` then, as a task
-   of asyncio's does: a name for it that tests share, which trio itself never sees.
+   task raises is kept for the task that awaits it. A cancelled one then raises `asyncio.CancelledError`, like a
+   task of asyncio: a name that tests share and that trio itself never sees.
 2. Tasks begin in the order in which they were spawned, one in a turn: trio's own order is drawn by lot.
 """
 
@@ -234,7 +234,7 @@ def _below(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
 
 @contextlib.asynccontextmanager
 async def fake_cluster(*arguments: Any, **settings: Any) -> AsyncIterator[FakeCluster]:
-    """One of the test's own, on this loop or, under trio, on a thread beside it."""
+    """One of the test's own, on this loop or, under trio, on another thread."""
     if is_trio():
         with cluster_aside(*arguments, **settings) as aside:
             yield aside

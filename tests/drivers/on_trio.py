@@ -1,4 +1,4 @@
-"""The same test under trio: a function that runs its body there, beside the one that pytest-asyncio runs.
+"""The same test under trio: a function that runs its body there, in addition to the one that pytest-asyncio runs.
 
 Made by `conftest.py` of each `async def test_...` of a module `test_producer_*`, but those marked `asyncio_only`. A
 fixture that lives on the test's own loop has one for trio, aside: `ASIDE`.

@@ -103,8 +103,8 @@ def silent_port(*, takes_connections: bool = True) -> Iterator[str]:
     """A black hole: it listens, never accepts and never answers.
 
     Args:
-        takes_connections: Whether the kernel still completes handshakes; otherwise its queue is full, and whoever
-            connects waits.
+        takes_connections: Whether the kernel still completes handshakes; otherwise its queue is full, and a
+            connecting client waits.
     """
     with contextlib.ExitStack() as sockets:
         listener = sockets.enter_context(socket.socket())

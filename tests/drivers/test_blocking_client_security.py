@@ -1,7 +1,7 @@
 """`ask_any()` and Spark's check of topics over TLS and with logins, against a `FakeCluster`.
 
-1. Whoever has the right settings gets an answer, by every mechanism, with the settings that a producer takes.
-2. Whoever has not gets an `OSError` that names the setting, within the time, and no secret is in it.
+1. With the right settings it gets an answer, by every mechanism, with the settings that a producer accepts.
+2. With wrong settings it gets an `OSError` that names the setting, within the time, without a secret.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def test_a_provider_of_tokens_is_asked_once_for_all_servers(is_async: bool) -> N
         )
         down.faults.refuse_login("not today")
         assert partitions_of_t(config) == 3
-    # A token that was refused is fetched anew; none is fetched by the caller's own thread.
+    # A refused token is fetched again; the caller's own thread fetches none.
     assert len(asked) == 2
     assert threading.current_thread() not in asked
 

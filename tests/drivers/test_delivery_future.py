@@ -1,7 +1,7 @@
 """`DeliveryFuture` is a future to everything that asyncio does with one, on both loops, in both builds.
 
 What a name of asyncio does with a delivery is compared with what it does with an `asyncio.Future`, from the
-standard library's documentation. Splits, unobserved failures and memory have files of their own beside this one.
+standard library's documentation. Splits, unobserved failures and memory have files of their own next to this one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def metadata(offset: int, index: int = 0) -> RecordMetadata:
 
 
 def later(bench: Bench, act: Callable[..., object], *arguments: object) -> None:
-    """Act in the loop's next turn, when whoever the test starts is waiting."""
+    """Act in the loop's next turn, when the task that the test starts is waiting."""
     bench.call_soon(act, *arguments)
 
 

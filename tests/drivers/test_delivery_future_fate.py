@@ -430,7 +430,7 @@ async def test_what_waits_and_is_given_up_leaves_no_waiter_behind(bench: Bench) 
     tasks.clear()
     del task
     await turns()
-    # The result keeps the one entry that says "watched", whoever watches.
+    # The result keeps the one entry "watched" for every watcher.
     assert sys.getrefcount(delivery) == before + 1
     result.succeed(0)
     assert sys.getrefcount(delivery) == before

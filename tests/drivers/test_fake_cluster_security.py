@@ -1,7 +1,7 @@
 """`FakeCluster` over TLS and SASL, judged by clients that are not ours: librdkafka and aiokafka.
 
-1. Whoever has the right settings is let in, and what it sends is in the log.
-2. Whoever has not is kept out, and told why where Kafka tells it.
+1. A client with the right settings is admitted, and its records are in the log.
+2. A client with wrong settings is refused, with the reason if Kafka reports one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE = 60.0
 # A name and a password that a client which prepares strings (RFC 4013), or forgets to escape, gets wrong.
 ALICE, PASSWORD = "al=ice,ä", 'pä=ss,wörd\\ "'
 PLAIN_LIKE = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-ANOTHER = pytest.mark.extended("the gate has one of each kind")
+ANOTHER = pytest.mark.extended("one case of each kind stays in the gate")
 
 
 def librdkafka_settings(
@@ -218,7 +218,7 @@ def test_librdkafka_with_a_token_that_is_refused() -> None:
         assert "invalid_token" in error.str()
 
 
-@pytest.mark.extended("sessions of a second")
+@pytest.mark.extended("waits for sessions of a second")
 @pytest.mark.parametrize("mechanism", PLAIN_LIKE)
 def test_librdkafka_logs_in_again(mechanism: str) -> None:
     with secured("SASL_PLAINTEXT", connections_max_reauth_ms=1500) as cluster:

@@ -233,7 +233,7 @@ async def test_the_outcome_after_its_time_is_over(cluster: FakeCluster, version:
 async def test_its_own_producer_goes_on_with_another_epoch(
     cluster: FakeCluster, versions: tuple[int, int]
 ) -> None:
-    """Otherwise whoever has its bytes takes the next one's end for its own, or ends the next one."""
+    """Otherwise a holder of its bytes takes the next one's end for its own, or ends the next one."""
     cluster.set_transaction_version(versions[0])
     async with producer_of(cluster) as producer:
         txn = await producer.begin_transaction()

@@ -30,7 +30,7 @@ ALICE, PASSWORD = "al=ice,ä", 'pä=ss,wörd\\ "'
 MECHANISMS = others_extended(
     ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
     keep=["SCRAM-SHA-256", "OAUTHBEARER"],
-    reason="one with a password and one with a token",
+    reason="one mechanism with a password and one with a token stay in the gate",
 )
 SHORT: dict[str, Any] = {"linger_ms": 0, "request_timeout_ms": 1_000, "delivery_timeout_ms": 1_500}
 
@@ -64,7 +64,10 @@ async def test_each_mechanism(nothing_left: None, mechanism: str) -> None:
 
 @pytest.mark.scenario(17, "D")
 @pytest.mark.parametrize(
-    "kind", others_extended(["expired", "wrong host"], keep=["wrong host"], reason="one bad certificate")
+    "kind",
+    others_extended(
+        ["expired", "wrong host"], keep=["wrong host"], reason="one bad certificate stays in the gate"
+    ),
 )
 async def test_a_bad_certificate_is_told_and_not_asked_for_without_pause(
     nothing_left: None, kind: str
@@ -239,7 +242,8 @@ async def test_a_certificate_that_is_replaced_on_disk_is_that_of_the_next_connec
 
 @pytest.mark.scenario(18, "D")
 @pytest.mark.parametrize(
-    "mechanism", ["PLAIN", pytest.param("OAUTHBEARER", marks=pytest.mark.extended("one"))]
+    "mechanism",
+    ["PLAIN", pytest.param("OAUTHBEARER", marks=pytest.mark.extended("one mechanism stays in the gate"))],
 )
 async def test_sessions_of_a_second_with_traffic_going_on(nothing_left: None, mechanism: str) -> None:
     with secured("SASL_PLAINTEXT", connections_max_reauth_ms=1_000) as cluster:

@@ -48,7 +48,7 @@ EAGER: dict[str, Any] = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5}
 
 async def test_metadata_is_asked_for_once_and_kept(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap_servers) as producer:
-        # The first may be answered before a broker is asked for its leaders anew; from then on it is known.
+        # The first may be answered before a broker is asked for its leaders again; from then on it is known.
         await producer.send_and_wait("t", b"v")
         await producer.partitions_for("t")
         asked = cluster.requests.count(ApiKey.METADATA)
@@ -351,7 +351,7 @@ async def test_a_cancelled_send_that_waited_for_metadata_leaves_nothing(cluster:
 
 
 async def test_a_topic_that_is_deleted_and_made_again(cluster: FakeCluster) -> None:
-    """ProducerSendWhileDeletion: the new topic has another id, and sequences and epochs begin anew."""
+    """ProducerSendWhileDeletion: the new topic has another id, and sequences and epochs start again."""
     async with Producer(cluster.bootstrap_servers, **EAGER) as producer:
         for turn in range(3):
             for n in range(10):

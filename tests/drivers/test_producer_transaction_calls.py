@@ -161,7 +161,7 @@ async def test_a_record_that_is_refused_aborts_the_body_that_it_leaves(
         with pytest.raises(expected):
             await work()
         assert failed.outcome is ABORTED
-        # Whoever takes note of it may commit the rest: nothing of it was accepted (Java's send() hides it in a
+        # A caller that handles it may commit the rest: nothing of it was accepted (Java's send() hides it in a
         # future, and so its commit fails).
         async with producer.transaction() as txn:
             await txn.send("t", b"yes")

@@ -33,7 +33,7 @@ QUICK: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "reconnect_backo
 
 
 def outcome_of(txn: Transaction) -> TransactionOutcome | None:
-    """Asked anew each time, for those who check types."""
+    """Read again each time, for type checkers."""
     return txn.outcome
 
 
@@ -166,7 +166,7 @@ async def test_another_tasks_records_do_not_slip_in(cluster: FakeCluster) -> Non
         for call in (producer.send("t", b"no"), producer.send_many("t", [b"no"])):
             with pytest.raises(TransactionStateError, match=r"txn\.send"):
                 await spawn(call)
-        # Whoever has the transaction sends in it.
+        # The holder of the transaction sends in it.
         await gather(spawn(txn.send("t", b"yes")), spawn(txn.send_many("t", [b"and yes"])))
     assert await committed(cluster) == [b"and yes", b"yes"]
 

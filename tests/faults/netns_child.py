@@ -111,7 +111,7 @@ async def _outages(field: Field, times: int) -> None:
 
 
 async def long_outage(field: Field) -> None:
-    """Row 9: likewise, for longer than the delivery time-out."""
+    """Row 9: the same for longer than the delivery time-out."""
     async with field.sending(may_fail=True, delivery_timeout_ms=2000) as trial:
         field.line.is_open_to_brokers = field.line.is_open_to_client = False
         await trial.failures(100)

@@ -1,9 +1,9 @@
 """The fault scenarios: what goes wrong, at which layers it is tried, and by which tests.
 
-    python -m tests.faults.scenarios            say what is covered, and what is not
-    python -m tests.faults.scenarios --run      run those tests, and write the table of README.md anew
+    python -m tests.faults.scenarios            list the covered scenarios and the gaps
+    python -m tests.faults.scenarios --run      run those tests, and rewrite the table of README.md
 
-A test says what it proves with `@pytest.mark.scenario(number, layer)`; this collects the marks. The layers: S,
+A test names its scenario with `@pytest.mark.scenario(number, layer)`; this collects the marks. The layers: S,
 simulation (`tests/simulation`); D, the drivers against a `FakeCluster`; M, librdkafka's mock cluster; P, a TCP
 proxy that knows Kafka's framing; N, a network namespace; K, real Kafka.
 """
@@ -242,9 +242,7 @@ def run(marks: str) -> tuple[dict[str, str], int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.scenarios")
-    parser.add_argument(
-        "--run", action="store_true", help="run the tests and write the table of README.md anew"
-    )
+    parser.add_argument("--run", action="store_true", help="run the tests and rewrite the table of README.md")
     parser.add_argument("--marks", default="", help="with --run: only tests of these marks, as pytest's -m")
     arguments = parser.parse_args()
     coverage, code = collect()

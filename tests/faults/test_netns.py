@@ -34,7 +34,7 @@ async def verdict(name: str, kind: str) -> dict[str, Any]:
 
 @pytest.fixture
 def not_asked_yet() -> Iterator[None]:
-    """What the machine was found to lack is found out anew, also after the test."""
+    """Look again for what the machine lacks, also after the test."""
     why_not.cache_clear()
     yield
     why_not.cache_clear()
@@ -54,7 +54,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.scenario(2, "N")
-@pytest.mark.extended("a network namespace; an outage stays in the gate")
+@pytest.mark.extended("needs a network namespace; one outage stays in the gate")
 async def test_syn_black_hole() -> None:
     told = await verdict("syn_black_hole", "idempotent")
     # With all of them switched off, each was tried, and the error has a cause for each.
@@ -66,7 +66,9 @@ async def test_syn_black_hole() -> None:
 @pytest.mark.scenario(8, "N")
 @pytest.mark.parametrize(
     "kind",
-    others_extended(KINDS, keep=["idempotent"], reason="a network namespace; one way of sending stays"),
+    others_extended(
+        KINDS, keep=["idempotent"], reason="needs a network namespace; one way of sending stays in the gate"
+    ),
 )
 async def test_outage_shorter_than_the_delivery_time_out(kind: str) -> None:
     told = await verdict("short_outage", kind)
@@ -75,7 +77,7 @@ async def test_outage_shorter_than_the_delivery_time_out(kind: str) -> None:
 
 @pytest.mark.scenario(8, "N")
 @every_kind
-@pytest.mark.extended("a network namespace; one outage stays in the gate")
+@pytest.mark.extended("needs a network namespace; one outage stays in the gate")
 async def test_two_outages_shorter_than_the_delivery_time_out(kind: str) -> None:
     told = await verdict("short_outages", kind)
     assert told["acked"] == told["sent"]
@@ -83,7 +85,7 @@ async def test_two_outages_shorter_than_the_delivery_time_out(kind: str) -> None
 
 @pytest.mark.scenario(9, "N")
 @every_kind
-@pytest.mark.extended("a network namespace; an outage stays in the gate")
+@pytest.mark.extended("needs a network namespace; one outage stays in the gate")
 async def test_outage_longer_than_the_delivery_time_out(kind: str) -> None:
     told = await verdict("long_outage", kind)
     assert told["failed"] >= 100
@@ -92,7 +94,7 @@ async def test_outage_longer_than_the_delivery_time_out(kind: str) -> None:
 
 @pytest.mark.scenario(13, "N")
 @every_kind
-@pytest.mark.extended("a network namespace; an outage stays in the gate")
+@pytest.mark.extended("needs a network namespace; one outage stays in the gate")
 async def test_a_fifth_of_all_packets_is_lost(kind: str) -> None:
     told = await verdict("loss", kind)
     assert told["acked"] == told["sent"]
@@ -101,7 +103,7 @@ async def test_a_fifth_of_all_packets_is_lost(kind: str) -> None:
 
 @pytest.mark.scenario(13, "N")
 @every_kind
-@pytest.mark.extended("a network namespace; an outage stays in the gate")
+@pytest.mark.extended("needs a network namespace; one outage stays in the gate")
 async def test_nothing_gets_to_the_brokers(kind: str) -> None:
     told = await verdict("one_way_to_brokers", kind)
     assert told["acked"] == told["sent"]
@@ -109,7 +111,7 @@ async def test_nothing_gets_to_the_brokers(kind: str) -> None:
 
 @pytest.mark.scenario(13, "N")
 @every_kind
-@pytest.mark.extended("a network namespace; an outage stays in the gate")
+@pytest.mark.extended("needs a network namespace; one outage stays in the gate")
 async def test_nothing_comes_from_the_brokers(kind: str) -> None:
     """Without idempotence the retries are written again: what was written at first is in the log twice."""
     told = await verdict("one_way_to_client", kind)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 
-@pytest.mark.extended("collects all tests once more")
+@pytest.mark.extended("collects all tests again")
 def test_every_scenario_is_tried_at_its_layers_and_the_table_is_current() -> None:
     finished = subprocess.run(
         [sys.executable, "-m", "tests.faults.scenarios"], capture_output=True, text=True, check=False

@@ -219,7 +219,7 @@ async def test_wrong_answers(kind: str, api: ApiKey) -> None:
 async def test_a_broker_that_only_talks_nonsense_is_asked_with_back_off() -> None:
     """The gaps between attempts double up to their bound, within KIP-580's jitter of 20 %.
 
-    Without KIP-899: where all brokers are in back-off at once, it begins anew by the bootstrap servers. They are
+    Without KIP-899: if all brokers are in back-off at once, it restarts with the bootstrap servers. They are
     behind the same ports here, and have back-offs of their own.
     """
     settings: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """The oracle of the fault tests: one producer under a fault, and the judgement of what became of its records.
 
-Used by every test that sends through a fault on sockets, whoever plays the broker. The letters are those of the
+Used by every test that sends through a fault on sockets, with any kind of broker. The letters are those of the
 table of scenarios:
 
 L  every record gets one outcome, `flush()` ends, and the same producer sends again: `Trial`, at its end. That each

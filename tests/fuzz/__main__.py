@@ -56,7 +56,7 @@ def _options() -> argparse.Namespace:
         help="keep what is found there, and go on from it the next time",
     )
     parser.add_argument(
-        "--keep", type=int, metavar="N", help="then make each corpus anew, of at most so many inputs"
+        "--keep", type=int, metavar="N", help="then make each corpus again, of at most so many inputs"
     )
     parser.add_argument(
         "--largest",

@@ -69,7 +69,7 @@ def chosen(target: Target, inputs: Iterable[bytes], most: int) -> list[bytes]:
 
 
 def keep(name: str, found: Path, *, most: int, largest: int) -> list[Path]:
-    """Make the target's corpus anew of what is in it and what was found; crashes that were fixed stay.
+    """Make the target's corpus again from its inputs and the findings; inputs of fixed crashes stay.
 
     Args:
         name: The target.

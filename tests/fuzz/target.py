@@ -57,7 +57,7 @@ class Target:
 
     Attributes:
         run: Tries them; raises where the target's invariant is broken.
-        seeds: What to begin with, beside the corpus: mostly what well-meaning peers write.
+        seeds: Initial inputs in addition to the corpus: mostly valid bytes of correct peers.
         max_size: Longer inputs find nothing more.
         mutate: A mutation that knows the input's structure, in turn with the engine's own.
         uninstrumented: Modules whose functions are yet to be instrumented: not found by the import hook.

@@ -37,7 +37,7 @@ def test_no_corpus_without_a_target() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    others_extended(NAMES, keep=["properties"], reason="libFuzzer live; each corpus stays in the gate"),
+    others_extended(NAMES, keep=["properties"], reason="runs libFuzzer; each corpus stays in the gate"),
 )
 def test_a_short_run_under_atheris(name: str, tmp_path: Path) -> None:
     reason = campaign.missing()

@@ -256,7 +256,7 @@ def write_report(file: Path, units: list[Unit], told: Mapping[str, Any], *, is_w
 
 
 def table(rows: Mapping[str, Row], budget: Budget, slowness: float = 1.0) -> list[str]:
-    """Lines for people: what each row cost, beside what was recorded."""
+    """Return lines for people: each row's cost next to the recorded cost."""
     columns = f"{'CPU':>9}{'budget':>9}{'ratio':>7}{'waiting':>10}{'budget':>9}{'ratio':>7}"
     lines = [f"{'seconds':<34}{'tests':>6}{columns}"]
     total = Row()

@@ -1,4 +1,4 @@
-"""Marks that give a test its tier: for parameters of which one kind, or one in so many, stays in the gate."""
+"""Marks that set the tier of parameters: some values, or one value in so many, stay in the gate."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def others_extended(values: Iterable[Any], *, keep: Iterable[Any], reason: str) 
     """Mark every parameter as extended except those that stay in the gate.
 
     Args:
-        values: What `parametrize()` or `fixture(params=)` would be given.
+        values: The values for `parametrize()` or `fixture(params=)`.
         keep: The values that stay. Each must be one of `values`.
-        reason: Why the gate does without the others.
+        reason: Why the gate omits the others.
 
     Raises:
-        ValueError: a value of `keep` is not among `values`, so that nothing would stay for it.
+        ValueError: if a value of `keep` is not in `values`, so that nothing would stay for it.
 
     Example:
         `@pytest.mark.parametrize("codec", others_extended(CODECS, keep=["lz4"], reason="one codec stays"))`
@@ -36,10 +36,10 @@ def most_extended(values: Iterable[Any], *, one_in: int, reason: str) -> list[An
     """Mark the parameters as extended except the first of every `one_in`.
 
     Args:
-        values: What `parametrize()` would be given, `pytest.param()` included.
+        values: The values for `parametrize()`, `pytest.param()` included.
         one_in: How many parameters there are for each that stays. Where the values are a product, choose a number
             that shares no factor with the length of an axis: then each value of that axis stays somewhere.
-        reason: Why the gate does without the others.
+        reason: Why the gate omits the others.
 
     Example:
         `@pytest.mark.parametrize("seed", most_extended(range(200), one_in=3, reason="more of the same"))`

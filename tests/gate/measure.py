@@ -20,7 +20,7 @@ test, and too small where several do.
    long a thread was in the queue when it ends. Children and threads of this process are looked at before
    (`endings.py`). The other threads of a child, and its children, are taken to have waited for a second of
    processor time as long as others of the tree did lately. How much of the sum is such an estimate is told
-   (`Stretch.guessed`), and whoever judges allows for it. Time that a hypervisor gave to
+   (`Stretch.guessed`), and the judge allows for it. Time that a hypervisor gave to
    another machine is subtracted as well.
 2. A second of processor time is counted once. While a process lives it is read from `/proc`, in ticks of 10
    ms; when it ends, its parent's sum of ended children grows by what was counted already, and only the rest
@@ -65,7 +65,7 @@ class Process:
         cpu: Its own processor time.
         ended: That of its children that ended and that it has waited for.
         threads: Processor time and time in the run queue by thread.
-        owner: Who pays for it when it runs beside a test that does not use it; None: whatever test runs.
+        owner: The owner that pays when it runs during a test that does not use it; None: the running test.
         is_orphan: Nobody of the tree will wait for it.
     """
 
@@ -309,7 +309,7 @@ class Tree:
         strange = {pid: found for pid in listed - self._seen if (found := _stat(pid)) is not None}
         self._seen = listed
         strange.pop(self._me, None)
-        # A child may have a smaller number than its parent: numbers begin anew.
+        # A child may have a smaller number than its parent: numbers start again.
         while ours := [each for each in strange.values() if self._is_ours(each)]:
             for found in ours:
                 del strange[found.pid]

@@ -7,8 +7,8 @@ what a shared fixture costs is not the cost of the test that asked for it first.
 1. A process that a shared fixture started (a broker, a JVM) is the fixture's: its work is paid for by the
    tests that use the fixture, while one runs, and by the fixture at all other times.
 2. A process that a test left running belongs to the shared fixture whose processes the test used (a broker
-   that was killed and started anew). If it used none, the process is nobody's, and whatever runs beside it
-   pays.
+   that was killed and restarted). If it used none, the process has no owner, and the test that runs at the
+   same time pays.
 """
 
 from __future__ import annotations

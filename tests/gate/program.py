@@ -1,7 +1,7 @@
 """`python -m tests.gate.program CASE ...`: a process of its own does something, measures itself, and prints JSON.
 
 Of its own, since the process of the tests has descendants that nobody of these cases started. Every figure is
-printed beside what the case set out to do, so the clocks of the kernel are the judge: a loop ends when
+printed next to the target of the case, so the clocks of the kernel are the judge: a loop ends when
 `time.thread_time()` says so.
 """
 

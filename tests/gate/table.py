@@ -1,6 +1,6 @@
-"""`python -m tests.gate.table`: write TIERS.md, which says why a test is not in the gate, and what stays there.
+"""`python -m tests.gate.table`: write TIERS.md, which lists the tests outside the gate with their reasons.
 
-The page is made from what pytest collects, so it cannot forget a test.
+The page is made from the tests that pytest collects, so it cannot miss one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ PAGE: Final = Path(__file__).resolve().parents[1] / "TIERS.md"
 _HEAD: Final = """\
 # Which tier each test is in
 
-Written by `python -m tests.gate.table`. Paths are relative to this folder. The gate (`make test`) runs every test
-that is not listed below; `make test-full` runs all of them. A test leaves the gate only by a mark, so none is
-dropped. Where the last column has a number, so many tests of the same function stay in the gate.
+`python -m tests.gate.table` writes this page. Paths are relative to this folder. The gate (`make test`) runs every
+test that is not listed below; `make test-full` runs all tests. A test leaves the gate only by a mark, so none is
+dropped. The last column is the number of tests of the same function that stay in the gate.
 """
 
 
@@ -30,7 +30,7 @@ class Collected:
         self.items: list[pytest.Item] = []
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Keep them."""
+        """Keep the collected tests."""
         self.items = list(session.items)
 
 
@@ -55,7 +55,7 @@ def make_page(items: list[pytest.Item]) -> str:
     lines = [_HEAD, "| folder | gate | extended | native |", "|---|---|---|---|"]
     for folder, counts in [*sorted(tiers.items()), ("all", total)]:
         lines.append(f"| `{folder}` | {counts['gate']} | {counts['extended']} | {counts['native']} |")
-    lines += ["", "| test | tier | tests | why | stay in the gate |", "|---|---|---|---|---|"]
+    lines += ["", "| test | tier | tests | reason | stay in the gate |", "|---|---|---|---|---|"]
     for name, marks in sorted(leaves.items()):
         for (tier, reason), count in sorted(marks.items()):
             lines.append(f"| `{name}` | {tier} | {count} | {_cell(reason)} | {stays[name] or ''} |")
@@ -65,7 +65,7 @@ def make_page(items: list[pytest.Item]) -> str:
 def tier_of(item: pytest.Item) -> tuple[str, str]:
     """The tier of one test and the reason that its mark gives."""
     if item.get_closest_marker("native"):
-        return "native", "in the gate where the sources of the native build changed"
+        return "native", "in the gate if the sources of the native build changed"
     mark = item.get_closest_marker("extended")
     if mark is None:
         return "gate", ""
@@ -75,7 +75,7 @@ def tier_of(item: pytest.Item) -> tuple[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Collect all tests and write the page, or with `--check` say whether it is up to date."""
+    """Collect all tests and write the page; with `--check`, report whether the page is up to date."""
     collected = Collected()
     status = pytest.main(["--collect-only", "-qq", "--no-summary", "tests"], plugins=[collected])
     if status:

@@ -181,7 +181,7 @@ def test_a_run_that_ended_early_is_not_judged(pytester: pytest.Pytester, run: Ru
 
 
 def test_a_shared_fixture_is_not_the_cost_of_who_asks_first(pytester: pytest.Pytester, run: Run) -> None:
-    """Setup and teardown, one fixture inside another, and what its process does beside others' tests."""
+    """Setup and teardown, one fixture inside another, and the work of its process during others' tests."""
     pytester.makepyfile(
         BURN
         + """

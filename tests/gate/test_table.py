@@ -55,7 +55,7 @@ def test_a_mark_without_a_reason_is_refused(inner: pytest.Pytester) -> None:
         make_page(items)
 
 
-@pytest.mark.extended("collects all tests once more")
+@pytest.mark.extended("collects all tests again")
 def test_the_page_is_up_to_date() -> None:
     told = subprocess.run(
         [sys.executable, "-m", "tests.gate.table", "--check"],

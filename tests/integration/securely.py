@@ -44,7 +44,7 @@ def send(client: str, keys: Mapping[str, Any], topic: str) -> list[RecordMetadat
 
 
 def send_idle_send(client: str, keys: Mapping[str, Any], topic: str) -> list[RecordMetadata]:
-    """Send `PAIRS` by one producer, whose connections are closed and made anew half-way."""
+    """Send `PAIRS` with one producer, whose connections are closed and opened again half-way."""
     return CLIENTS[client]({**keys, "connections.max.idle.ms": _IDLE, "max.block.ms": "30000"}, topic, True)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.extended("twenty tests of somebody else; the ports of what they see stay in the gate"),
+    pytest.mark.extended("twenty tests of another project; our ports of them stay in the gate"),
 ]
 
 ROOT = Path(__file__).parents[2]

@@ -96,7 +96,7 @@ async def test_other_clients_read_the_stamps(kafka1: KafkaCluster, topic_name: s
     assert (closing.kind, closing.next, closing.topics) == ("closing", 1000, {topic_name: 1000})
 
 
-@pytest.mark.extended("35 s of processor time")
+@pytest.mark.extended("takes 35 s of processor time")
 def test_of_a_killed_producer_all_that_its_heartbeats_promise_is_there(
     kafka1: KafkaCluster, topic_name: str
 ) -> None:

@@ -210,7 +210,7 @@ async def test_a_changed_subscription_is_followed(telemetry: Telemetry, topic_na
 
 
 @pytest.mark.kafka
-@pytest.mark.extended("a JVM of Java's producer")
+@pytest.mark.extended("starts a JVM with Java's producer")
 async def test_names_and_kinds_are_those_of_javas_producer(telemetry: Telemetry, topic_name: str) -> None:
     await asyncio.to_thread(telemetry.cluster.create_topic, topic_name)
     clients = {name: f"{topic_name}-{name}" for name in ("java", "here")}

@@ -32,7 +32,9 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(
-    params=others_extended(sorted(SIDES), keep=["aioproduce"], reason="what the peer itself does")
+    params=others_extended(
+        sorted(SIDES), keep=["aioproduce"], reason="tests another client's behaviour, not ours"
+    )
 )
 def side(request: pytest.FixtureRequest) -> Any:
     """`AIOKafkaProducer`: aiokafka's, then ours."""
@@ -314,7 +316,7 @@ async def test_order(side: Any, servers: str, topic: str, is_idempotent: bool) -
         assert values == [b"%06d" % number for number in range(partition, 4000, 2)]
 
 
-@pytest.mark.extended("a broker that restarts; the mock cluster's tests stay in the gate")
+@pytest.mark.extended("restarts a broker; the mock cluster's tests stay in the gate")
 async def test_the_broker_restarts(side: Any, kafka1: KafkaCluster, servers: str, topic: str) -> None:
     """Idempotent: what was sent while it was away is there afterwards, once and in order."""
     (node,) = kafka1.nodes

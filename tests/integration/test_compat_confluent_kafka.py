@@ -21,7 +21,9 @@ pytestmark = pytest.mark.kafka
 KEYS = [b"customer-%d" % number for number in range(200)]
 
 
-@pytest.fixture(params=others_extended(SIDES, keep=["aioproduce"], reason="what the peer itself does"))
+@pytest.fixture(
+    params=others_extended(SIDES, keep=["aioproduce"], reason="tests another client's behaviour, not ours")
+)
 def side(request: pytest.FixtureRequest) -> Any:
     """`AIOProducer`: confluent-kafka's, then ours."""
     return SIDES[request.param]
@@ -33,7 +35,9 @@ def conf(cluster: KafkaCluster, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "codec",
-    others_extended(["none", "gzip", "snappy", "lz4", "zstd"], keep=["lz4"], reason="one codec stays"),
+    others_extended(
+        ["none", "gzip", "snappy", "lz4", "zstd"], keep=["lz4"], reason="one codec stays in the gate"
+    ),
 )
 async def test_both_write_the_same_log(kafka1: KafkaCluster, topic_name: str, codec: str) -> None:
     logs = []
@@ -113,7 +117,7 @@ async def test_the_topics_partitions(side: Any, kafka1: KafkaCluster, topic_name
     ]
 
 
-@pytest.mark.extended("a broker that restarts; the mock cluster's tests stay in the gate")
+@pytest.mark.extended("restarts a broker; the mock cluster's tests stay in the gate")
 @pytest.mark.parametrize("is_idempotent", [True, False], ids=["idempotent", "not idempotent"])
 async def test_messages_survive_a_leader(
     side: Any, kafka3: KafkaCluster, topic_name: str, is_idempotent: bool
@@ -137,7 +141,7 @@ async def test_messages_survive_a_leader(
         assert read == values
 
 
-@pytest.mark.extended("brokers that start and stop; the mock cluster's tests stay in the gate")
+@pytest.mark.extended("starts and stops brokers; the mock cluster's tests stay in the gate")
 async def test_a_broker_that_comes_later(side: Any, kafka1: KafkaCluster, topic_name: str) -> None:
     kafka1.create_topic(topic_name)
     (node,) = kafka1.nodes
@@ -177,7 +181,7 @@ async def test_a_service_that_was_written_for_theirs(
 
 
 @pytest.mark.extended(
-    "transactions of either side on real Kafka; the mock cluster's and FakeCluster's tests stay"
+    "transactions of both sides on real Kafka; the mock cluster's and FakeCluster's tests stay in the gate"
 )
 async def test_transactions_and_a_groups_offsets(side: Any, kafka1: KafkaCluster, topic_name: str) -> None:
     """Read, transform, write: commits and aborts in turn, read back by their consumer of committed messages."""

@@ -20,7 +20,7 @@ from tests.dashboard.conftest import Visit, chromium, visit
 from tests.kafka_cluster import KafkaCluster
 
 pytestmark = pytest.mark.extended(
-    "brokers that die, in a browser; the page with scripted samples stays in the gate"
+    "kills brokers, with a browser; the page with scripted samples stays in the gate"
 )
 
 __all__ = ["chromium", "visit"]  # fixtures, found by their names here

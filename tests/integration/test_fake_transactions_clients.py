@@ -129,7 +129,7 @@ def test_offsets_come_with_the_transaction(cluster: ClusterThread) -> None:
         else:
             client.abort_transaction(20)
 
-    # Whoever reads waits until the markers are written (require_stable).
+    # A reader waits until the markers are written (require_stable).
     assert consumer.committed([TopicPartition("t", 0)], 20)[0].offset == 3
     assert cluster.committed_offset("copier", "t", 0) == 3
     consumer.close()

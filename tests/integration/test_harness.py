@@ -91,7 +91,7 @@ def test_an_empty_topic_is_read_as_nothing(kafka1: KafkaCluster, topic_name: str
     assert kafka1.offsets(topic_name) == {0: (0, 0), 1: (0, 0), 2: (0, 0)}
 
 
-@pytest.mark.extended("what the harness itself does with brokers")
+@pytest.mark.extended("tests the harness with real brokers")
 def test_console_consumer_that_cannot_read_enough_raises(
     kafka1: KafkaCluster, kafka_tools: KafkaTools, topic_name: str
 ) -> None:
@@ -104,7 +104,9 @@ def test_console_consumer_that_cannot_read_enough_raises(
 
 @pytest.mark.parametrize(
     "codec",
-    others_extended(["none", "gzip", "snappy", "lz4", "zstd"], keep=["zstd"], reason="one codec stays"),
+    others_extended(
+        ["none", "gzip", "snappy", "lz4", "zstd"], keep=["zstd"], reason="one codec stays in the gate"
+    ),
 )
 def test_dump_log_shows_batches_of_an_idempotent_producer(
     kafka1: KafkaCluster, topic_name: str, codec: str
@@ -194,7 +196,7 @@ async def test_another_client_reads_the_topic_back(kafka1: KafkaCluster, topic_n
 
 
 @pytest.mark.parametrize("hard", [False, True], ids=["SIGTERM", "SIGKILL"])
-@pytest.mark.extended("what the harness itself does with brokers")
+@pytest.mark.extended("tests the harness with real brokers")
 def test_a_bounced_leader_comes_back_with_its_log(kafka3: KafkaCluster, topic_name: str, hard: bool) -> None:
     kafka3.create_topic(topic_name)
     kafka3.wait_until_in_sync(topic_name)
@@ -213,7 +215,7 @@ def test_a_bounced_leader_comes_back_with_its_log(kafka3: KafkaCluster, topic_na
     assert sum(batch.count for batch in kafka3.dump_log(topic_name, 0, leader)) == 2
 
 
-@pytest.mark.extended("what the harness itself does with brokers")
+@pytest.mark.extended("tests the harness with real brokers")
 def test_a_killed_leader_is_replaced_and_mended(kafka3: KafkaCluster, topic_name: str) -> None:
     kafka3.create_topic(topic_name)
     kafka3.wait_until_in_sync(topic_name)
@@ -231,7 +233,7 @@ def test_a_killed_leader_is_replaced_and_mended(kafka3: KafkaCluster, topic_name
     assert sum(batch.count for batch in kafka3.dump_log(topic_name, 0, leader)) == 1
 
 
-@pytest.mark.extended("what the harness itself does with brokers")
+@pytest.mark.extended("tests the harness with real brokers")
 def test_a_stalled_broker_keeps_its_sockets_and_answers_nothing(
     kafka1: KafkaCluster, topic_name: str
 ) -> None:

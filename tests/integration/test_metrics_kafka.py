@@ -1,4 +1,4 @@
-"""`producer.metrics()` beside the metrics of Kafka's Java producer, printed by `kafka-producer-perf-test`.
+"""`producer.metrics()` compared with the metrics of Kafka's Java producer, printed by `kafka-producer-perf-test`.
 
 1. Every name that the Java client has, in its group and with its tags, is ours too.
 2. After the same records to the same broker, what both count is equal.

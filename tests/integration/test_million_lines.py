@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.kafka_cluster import KafkaCluster
 
 pytestmark = pytest.mark.extended(
-    "a million lines where they are asked for; the CLI against the embedded cluster stays in the gate"
+    "sends a million lines if requested; the CLI with the embedded cluster stays in the gate"
 )
 
 LINES = int(os.environ.get("AIOPRODUCE_LINES", "100000"))

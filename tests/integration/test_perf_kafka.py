@@ -1,4 +1,4 @@
-"""`aioproduce perf` beside Kafka's own tool, with the same options, on the same real broker.
+"""`aioproduce perf` compared with Kafka's own tool, with the same options, on the same real broker.
 
 1. Both must print the lines that `tests/cli/perf_lines.py` describes: the expressions were written from Kafka's
    source, so that Kafka's own output judges them, and they judge ours.
@@ -42,7 +42,7 @@ async def records_in(cluster: KafkaCluster, topic: str) -> int:
     return sum(end - first for first, end in offsets.values())
 
 
-@pytest.mark.extended("two JVMs of Kafka's own tool")
+@pytest.mark.extended("starts two JVMs of Kafka's own tool")
 async def test_the_same_command_line_and_the_same_lines(
     kafka1: KafkaCluster, topic_name: str, tmp_path: Path
 ) -> None:

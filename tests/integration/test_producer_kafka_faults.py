@@ -91,7 +91,7 @@ async def live_through(
             verdict.duplicated.clear()
             verdict.disordered.clear()
         if kind == "acks=1":
-            # Whoever leads next may lack what was acknowledged before it was replicated, however clean the change.
+            # The next leader may lack records acknowledged before they were replicated, even after a clean change.
             verdict.lost.clear()
         assert (kind, verdict) == (kind, Verdict())
     return traffics

@@ -70,7 +70,7 @@ async def test_flush_and_close_end_while_the_cluster_is_down(kafka1: KafkaCluste
 
 
 @pytest.mark.scenario(27, "K")
-@pytest.mark.extended("brokers that start and stop; the simulation of the same stays in the gate")
+@pytest.mark.extended("starts and stops brokers; its simulation stays in the gate")
 async def test_every_broker_is_somewhere_else(kafka1: KafkaCluster, topic_name: str) -> None:
     """KIP-899: no address that metadata told is of any use, and one of bootstrap.servers is, of late."""
     await asyncio.to_thread(kafka1.create_topic, topic_name, partitions=3)

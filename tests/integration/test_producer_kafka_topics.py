@@ -235,7 +235,7 @@ def grant(cluster: KafkaCluster, topic: str, operation: AclOperation) -> None:
 async def test_a_topic_that_is_denied_is_written_when_granted(
     strict_broker: KafkaCluster, topic_name: str, kind: str
 ) -> None:
-    """Denied when it is written, where its metadata may be seen; and denied altogether."""
+    """A topic whose metadata may be read and that may not be written; and one with neither permission."""
     strict_broker.create_topic(topic_name)
     # Once a topic has an ACL, what none allows is denied.
     add_acl(strict_broker, topic_name, AclOperation.ALL, AclPermissionType.ALLOW)

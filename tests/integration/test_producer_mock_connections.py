@@ -304,7 +304,7 @@ async def test_round_trips_overlap_and_keep_the_order(mock_cluster: MockCluster,
 async def test_a_broker_moves_to_another_address(
     mock_cluster: MockCluster, topic_name: str, kind: str
 ) -> None:
-    """What metadata says next is believed, and the connection is made anew."""
+    """The producer uses the next metadata, and opens the connection again."""
     mock_cluster.create_topic(topic_name)
     mock_cluster.set_leader(topic_name, 0, 3)
     port = int(mock_cluster.bootstrap_servers.split(",")[2].rpartition(":")[2])
@@ -313,7 +313,7 @@ async def test_a_broker_moves_to_another_address(
         await traffic.send(10)
         await traffic.settle()
         mock_cluster.set_advertised_address(3, "localhost", port)
-        # An error that asks for metadata anew.
+        # An error that makes the producer request metadata again.
         mock_cluster.push_errors(Api.PRODUCE, 6)
         await traffic.send(10)
         await traffic.settle()
@@ -373,7 +373,7 @@ async def test_a_broker_is_taken_out_of_the_cluster(mock_cluster: MockCluster, t
 
 @pytest.mark.scenario(72, "M")
 @pytest.mark.parametrize("kind", ["acks=1", "idempotent"])
-@pytest.mark.extended("4 s of processor time; the simulation of the same stays in the gate")
+@pytest.mark.extended("takes 4 s of processor time; its simulation stays in the gate")
 async def test_one_slow_broker_does_not_delay_the_others(
     mock_cluster: MockCluster, topic_name: str, kind: str
 ) -> None:

@@ -5,8 +5,8 @@ afterwards.
 
 1. A leaderless partition, or a refusal that meets an unknown topic, crashes the mock from Produce v10 on: such
    tests offer v9.
-2. Nothing here is about leader epochs in metadata (scenario 21): those of versions before 9 are not to be relied
-   upon (KAFKA-9212), and the mock's answers from v9 on cannot be read.
+2. Nothing here is about leader epochs in metadata (scenario 21): those of versions before 9 are unreliable
+   (KAFKA-9212), and the mock's answers from v9 on cannot be read.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ async def test_a_topic_is_deleted_and_made_again_while_sending(
 @pytest.mark.scenario(26, "M")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_partitions_are_added(mock_cluster: MockCluster, topic_name: str, kind: str) -> None:
-    """The mock cannot add any: the topic is made anew with more. Without topic ids that looks the same."""
+    """The mock cannot add any: the topic is created again with more. Without topic ids that looks the same."""
     keys = [b"%d" % number for number in range(50)]
     mock_cluster.create_topic(topic_name, partitions=2)
     async with producer_of(mock_cluster, kind) as producer:

@@ -81,7 +81,7 @@ def test_librdkafka_writes(secured1: SecuredKafka, topic_name: str, cell: Cell) 
     assert judge.errors == []
 
 
-@pytest.mark.extended("three listeners of librdkafka's stay in the gate")
+@pytest.mark.extended("three listeners with librdkafka stay in the gate")
 @pytest.mark.parametrize("user", ["fish", "umlauts", "long"])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_librdkafka_writes_with_an_odd_password(
@@ -92,7 +92,7 @@ def test_librdkafka_writes_with_an_odd_password(
     assert sorted((record.key, record.value) for record in secured1.read_back(topic_name)) == sorted(PAIRS)
 
 
-@pytest.mark.extended("a JVM each; three listeners of librdkafka's stay in the gate")
+@pytest.mark.extended("starts a JVM for each case; three listeners with librdkafka stay in the gate")
 @pytest.mark.parametrize(
     "cell",
     [
@@ -153,7 +153,7 @@ REFUSALS: dict[str, tuple[Cell, str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.extended("a wait of a second each; what is refused to our producer stays in the gate")
+@pytest.mark.extended("waits a second for each case; refusals of our producer stay in the gate")
 @pytest.mark.parametrize("name", REFUSALS)
 def test_librdkafka_is_refused(secured1: SecuredKafka, name: str) -> None:
     cell, listener, further, said = REFUSALS[name]
@@ -164,7 +164,7 @@ def test_librdkafka_is_refused(secured1: SecuredKafka, name: str) -> None:
     assert said in Judge(settings).refusal()
 
 
-@pytest.mark.extended("three listeners of librdkafka's stay in the gate")
+@pytest.mark.extended("three listeners with librdkafka stay in the gate")
 @pytest.mark.parametrize("leaf", ["expired", "early", "alone", "forgotten"])
 def test_a_bad_client_certificate_is_refused(secured1: SecuredKafka, leaf: str) -> None:
     pem = str(secured1.certificates.leaves[leaf].pem)

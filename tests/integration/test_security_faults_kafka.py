@@ -89,12 +89,12 @@ async def test_a_session_is_renewed_in_full_traffic(
             await traffic.send(max(0, int(passed * rate) - traffic.sent))
             await asyncio.sleep(0.005)
         await traffic.settle()
-        # One for bootstrap and one for the broker: none was opened anew.
+        # One for bootstrap and one for the broker: none was opened again.
         assert producer.metrics().value("connection-creation-total") <= 2
     await assert_sound(secured1, traffic, topic_name)
 
 
-@pytest.mark.extended("the endpoint is gone for 20 s")
+@pytest.mark.extended("the endpoint is down for 20 s")
 async def test_the_token_endpoint_is_gone_for_a_while(
     secured1: SecuredKafka,
     topic_name: str,
@@ -133,7 +133,7 @@ async def test_the_token_endpoint_is_gone_for_a_while(
 
 
 @pytest.mark.scenario(33, "K")
-@pytest.mark.extended("re-authentication stays in the gate, and a killed leader without TLS")
+@pytest.mark.extended("re-authentication and a killed leader without TLS stay in the gate")
 @pytest.mark.parametrize("hard", [False, True], ids=["bounced", "killed"])
 @pytest.mark.parametrize("count", [50_000, MILLION])
 async def test_brokers_go_and_come_back(

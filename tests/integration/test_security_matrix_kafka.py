@@ -103,7 +103,7 @@ def test_a_connection_closed_for_want_of_use_is_made_and_logged_in_anew(
     assert [found[each.partition, each.offset] for each in told] == PAIRS
 
 
-@pytest.mark.extended("three users more with each mechanism that has passwords")
+@pytest.mark.extended("three more users for each mechanism with passwords")
 @pytest.mark.parametrize("user", ["fish", "umlauts", "long"])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("client", CLIENTS)

@@ -62,7 +62,7 @@ async def refusal(keys: Mapping[str, Any]) -> ProducerError:
     others_extended(
         ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
         keep=["SCRAM-SHA-256"],
-        reason="one kind of password stays",
+        reason="one kind of password stays in the gate",
     ),
 )
 async def test_a_wrong_password(secured1: SecuredKafka, mechanism: str) -> None:
@@ -94,7 +94,7 @@ async def test_a_token_that_nobody_signed(secured1: SecuredKafka) -> None:
     assert isinstance(error, AuthenticationError)
 
 
-@pytest.mark.extended("a token that nobody signed stays in the gate")
+@pytest.mark.extended("an unsigned token stays in the gate")
 async def test_a_wrong_client_secret(secured1: SecuredKafka) -> None:
     """The token endpoint refuses, and no broker is asked."""
     keys = Cell("tls1.3", OIDC).keys(secured1)
@@ -146,7 +146,7 @@ async def test_a_revoked_certificate_of_the_broker(secured1: SecuredKafka) -> No
     others_extended(
         ["", "expired", "early", "alone", "forgotten"],
         keep=["", "expired"],
-        reason="none and one that has expired stay in the gate",
+        reason="a missing token and an expired one stay in the gate",
     ),
 )
 async def test_a_bad_certificate_of_the_client(secured1: SecuredKafka, leaf: str) -> None:

@@ -124,7 +124,7 @@ class Service:
 
 
 @pytest.mark.parametrize("framework", ["fastapi", "aiohttp"])
-@pytest.mark.extended("brokers that are killed under load")
+@pytest.mark.extended("kills brokers under load")
 async def test_killed_and_restarted_under_load_every_201_is_in_the_log(
     kafka1: KafkaCluster, topic_name: str, tmp_path: Path, framework: str
 ) -> None:
@@ -161,13 +161,14 @@ async def test_killed_and_restarted_under_load_every_201_is_in_the_log(
     refused = [number for number, status in load.answered.items() if status == 503]
     assert [number for number in refused if found.get(number)] == []
     assert set(load.answered.values()) <= {201, 503, 504}
-    # Whoever got no answer knows nothing: the record is there or not, but once.
+    # Without an answer the outcome is unknown: the record is in the log once or not at all.
     assert all(len(places) == 1 for places in found.values() if places)
     assert {number for number, places in found.items() if places} <= {*load.answered, *load.unanswered}
 
 
 @pytest.mark.parametrize(
-    "framework", others_extended(["fastapi", "aiohttp"], keep=["fastapi"], reason="one framework stays")
+    "framework",
+    others_extended(["fastapi", "aiohttp"], keep=["fastapi"], reason="one framework stays in the gate"),
 )
 async def test_started_before_its_broker_it_becomes_ready_by_itself(
     kafka1: KafkaCluster, topic_name: str, tmp_path: Path, framework: str

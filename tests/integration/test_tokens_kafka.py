@@ -31,7 +31,7 @@ from tests.security.oidc_server import (
     running_server,
 )
 
-pytestmark = pytest.mark.extended("a JVM compiles its program: 5 s of processor time")
+pytestmark = pytest.mark.extended("a JVM compiles its program in 5 s of processor time")
 
 ORACLE = Path(__file__).with_name("TokenOracle.java")
 CLIENT = "sasl.oauthbearer.client.credentials.client"

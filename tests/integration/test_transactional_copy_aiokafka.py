@@ -17,7 +17,7 @@ from aioproduce import Producer
 if TYPE_CHECKING:
     from tests.kafka_cluster import KafkaCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.extended("a copier that is killed and started again")]
+pytestmark = [pytest.mark.kafka, pytest.mark.extended("kills and restarts a copier")]
 
 ROOT = Path(__file__).parents[2]
 COUNT = 20_000

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.extended("minutes: brokers and copiers that are killed and started again"),
+    pytest.mark.extended("kills and restarts brokers and copiers for minutes"),
     pytest.mark.timeout(1800),
 ]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.extended("brokers of its own; the model's late EndTxn is in the gate"),
+    pytest.mark.extended("starts its own brokers; the model's late EndTxn stays in the gate"),
     pytest.mark.usefixtures("nothing_unhandled"),
 ]
 

@@ -1,4 +1,4 @@
-"""Transactions against a real Kafka: what confluent-kafka reads of them; the examples, killed and started again."""
+"""Transactions against a real Kafka: what confluent-kafka reads of them; the examples, killed and restarted."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ async def test_group_commit(kafka1: KafkaCluster, topic_name: str) -> None:
     assert sorted(values) == sorted(b"%d-%d" % (number, index) for number in range(3) for index in range(100))
 
 
-@pytest.mark.extended("a time-out of the coordinator's takes up to ten seconds; the model's is in the gate")
+@pytest.mark.extended(
+    "waits up to ten seconds for a time-out of the coordinator; the model's time-out stays in the gate"
+)
 async def test_the_coordinators_own_time_out(kafka1: KafkaCluster, topic_name: str) -> None:
     kafka1.create_topic(topic_name, partitions=1)
     servers = kafka1.bootstrap_servers
@@ -163,7 +165,7 @@ def copiers(kafka1: KafkaCluster, topic_name: str) -> Iterator[Any]:
             process.wait()
 
 
-@pytest.mark.extended("consumers in processes of their own, killed and begun anew")
+@pytest.mark.extended("starts consumers as processes, kills and restarts them")
 async def test_a_copy_that_is_killed_is_exactly_once(
     kafka1: KafkaCluster, topic_name: str, copiers: Any
 ) -> None:
@@ -193,7 +195,7 @@ async def test_a_copy_that_is_killed_is_exactly_once(
     assert sorted(copied) == [b"V%06d" % number for number in range(count)]
 
 
-@pytest.mark.extended("uvicorn in a process of its own; group commit on real Kafka stays in the gate")
+@pytest.mark.extended("starts uvicorn in a process; group commit on real Kafka stays in the gate")
 async def test_a_service_with_group_commit(kafka1: KafkaCluster, make_topic: MakeTopic) -> None:
     make_topic("orders", partitions=1)
     with tempfile.TemporaryFile() as log:

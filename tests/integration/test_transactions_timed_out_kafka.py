@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.extended("waits for time-outs of the coordinator's; the model's are in the gate"),
+    pytest.mark.extended("waits for time-outs of the coordinator; the model's time-outs stay in the gate"),
     pytest.mark.usefixtures("nothing_unhandled"),
 ]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.extended("a server as a process; tests/integration sends to the same brokers"),
+    pytest.mark.extended("starts a server as a process; tests/integration sends to the same brokers"),
 ]
 
 

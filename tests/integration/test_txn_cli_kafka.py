@@ -66,7 +66,7 @@ async def test_listed_described_and_ended(kafka1: KafkaCluster, topic_name: str,
     assert await asyncio.to_thread(read, servers, topic_name) == [b"prepared"]
 
 
-@pytest.mark.extended("what the model answers to filters is in the gate")
+@pytest.mark.extended("the model's answers to filters stay in the gate")
 @pytest.mark.parametrize("filters", [{"pattern": "no-such-.*"}, {"duration": 3600.0}, {"states": ["Dead"]}])
 async def test_filters(kafka1: KafkaCluster, topic_name: str, filters: dict[str, Any]) -> None:
     kafka1.create_topic(topic_name)
@@ -80,7 +80,7 @@ async def test_filters(kafka1: KafkaCluster, topic_name: str, filters: dict[str,
     await opened.abort(servers)
 
 
-@pytest.mark.extended("the model's leaders take a marker in the gate")
+@pytest.mark.extended("markers at the model's leaders stay in the gate")
 async def test_the_outcome_after_a_rival_and_after_a_marker_by_hand(
     kafka1: KafkaCluster, topic_name: str
 ) -> None:
@@ -100,7 +100,7 @@ async def test_the_outcome_after_a_rival_and_after_a_marker_by_hand(
 
 
 @pytest.mark.extended(
-    "brokers of their own, and a time-out of the coordinator's; the model's are in the gate"
+    "starts brokers and waits for a time-out of the coordinator; the model's time-outs stay in the gate"
 )
 @pytest.mark.parametrize("version", [1, 2])
 async def test_outcomes_by_version(kafka_tools: KafkaTools, tmp_path: Path, version: int) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.kafka_cluster import KafkaCluster
 
-pytestmark = pytest.mark.extended("minutes of brokers that are killed")
+pytestmark = pytest.mark.extended("kills brokers for minutes")
 
 RECORDS = 50_000
 

@@ -1,4 +1,4 @@
-"""``python -m aioproduce.verifiable`` beside Kafka's own VerifiableProducer, on the same real broker.
+"""``python -m aioproduce.verifiable`` compared with Kafka's own VerifiableProducer, on the same real broker.
 
 1. Both get the same arguments; what they print is compared line by line in shape: events in their order, keys,
    types, and what is the same for any producer (values, keys, topic, counts, exit code).
@@ -94,7 +94,7 @@ def compare(java: list[str], ours: list[str]) -> None:
             ),
         ],
         keep=[("--max-messages", "20")],
-        reason="two JVMs of Kafka's own tool for each",
+        reason="starts two JVMs of Kafka's own tool for each case",
     ),
     ids=" ".join,
 )
@@ -106,7 +106,7 @@ async def test_lines_are_javas(kafka1: KafkaCluster, topic_name: str, arguments:
     compare(java, ours)
 
 
-@pytest.mark.extended("JVMs of Kafka's own tool; its ordinary lines stay in the gate")
+@pytest.mark.extended("starts JVMs of Kafka's own tool; its ordinary lines stay in the gate")
 async def test_failures_are_told_as_java_tells_them(
     kafka1: KafkaCluster, topic_name: str, tmp_path: Path
 ) -> None:
@@ -131,7 +131,9 @@ async def test_failures_are_told_as_java_tells_them(
 
 @pytest.mark.parametrize(
     "number",
-    others_extended([signal.SIGTERM, signal.SIGINT], keep=[signal.SIGTERM], reason="one signal stays"),
+    others_extended(
+        [signal.SIGTERM, signal.SIGINT], keep=[signal.SIGTERM], reason="one signal stays in the gate"
+    ),
 )
 async def test_signals_end_both_alike(kafka1: KafkaCluster, topic_name: str, number: signal.Signals) -> None:
     await asyncio.to_thread(kafka1.create_topic, topic_name)
@@ -147,7 +149,7 @@ async def test_signals_end_both_alike(kafka1: KafkaCluster, topic_name: str, num
     assert (shape(ours)[:20], shape(ours)[-2:]) == (shape(java)[:20], shape(java)[-2:])
 
 
-@pytest.mark.extended("JVMs of Kafka's own tool; its ordinary lines stay in the gate")
+@pytest.mark.extended("starts JVMs of Kafka's own tool; its ordinary lines stay in the gate")
 async def test_wrong_usage_ends_both_alike(kafka1: KafkaCluster) -> None:
     for words in (("--topic", "t", "--acks", "2"), ("--max-messages", "1"), ("--help",)):
         java, ours = await run_both(kafka1, *words)

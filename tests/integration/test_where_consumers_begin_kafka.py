@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.kafka_cluster import KafkaCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.extended("the copy of 100,000 records meets the same")]
+pytestmark = [pytest.mark.kafka, pytest.mark.extended("the copy of 100,000 records covers the same case")]
 
 VALUES = [b"0", b"1", b"2"]
 # Seconds that a look of confluent-kafka's consumer waits, and how often it looks with its partition.

@@ -375,7 +375,7 @@ async def test_an_error_in_its_block_does_not_cost_what_was_accepted(cluster: Fa
 async def test_cancelled_with_everything_else_on_the_loop_the_count_is_told_whatever_came_first(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As `asyncio.run()` does at its end: the sender, and whoever runs the service, in either order."""
+    """As `asyncio.run()` does at its end: the sender and the service's task, in either order."""
     for is_sender_first in (True, False):
         caplog.clear()
         service = make_service(cluster, topics=["orders"])

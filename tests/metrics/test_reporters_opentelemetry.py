@@ -232,7 +232,7 @@ async def test_each_collection_reads_each_producer_once_and_anew(
             found = await asyncio.to_thread(telemetry.metrics)
             assert points(found["kafka.producer.record_send_total"])[0].value == number
             assert len(reads) == number
-    assert set(reads) == {threading.current_thread()}, "in the event loop's thread, whoever asks"
+    assert set(reads) == {threading.current_thread()}, "in the event loop's thread, for every caller"
 
 
 # -- spans ---

@@ -32,7 +32,7 @@ SENT = "kafka_producer_producer_metrics_record_send_total"
 
 
 class Workers:
-    """Worker processes; whoever is left is ended with the test."""
+    """Worker processes; those that still run end with the test."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -117,7 +117,7 @@ def test_two_processes_are_scraped_through_one_endpoint(workers: Workers, endpoi
     assert scrape(endpoint) == {}
 
 
-@pytest.mark.extended("uvicorn and its workers as processes; one pair of processes stays")
+@pytest.mark.extended("starts uvicorn and its workers; one pair of processes stays in the gate")
 def test_a_killed_worker_is_not_shown_and_its_successor_has_its_number(
     workers: Workers, endpoint: int
 ) -> None:
@@ -195,7 +195,7 @@ async def test_a_directory_that_cannot_be_used_is_told_with_a_remedy(tmp_path: P
         assert another.number == 0, "no lock was left"
 
 
-@pytest.mark.extended("uvicorn and its workers as processes; one pair of processes stays")
+@pytest.mark.extended("starts uvicorn and its workers; one pair of processes stays in the gate")
 async def test_a_service_of_two_uvicorn_workers(tmp_path: Path) -> None:
     """One endpoint shows the service's own metrics (multiprocess mode's) and its producers'."""
     multiprocess = tmp_path / "multiprocess"

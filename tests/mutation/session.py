@@ -3,7 +3,7 @@
 1. The parent only collects: every test runs in a child.
 2. A test that fails without any mutant is an error, and one that skips is not used.
 3. Property tests draw the same few examples each time, and do not shrink: whether one fails is all that counts.
-4. The record of what each test reaches is kept, and made anew for tests whose file changed, or for all when the
+4. The record of what each test reaches is kept, and made again for tests whose file changed, or for all when the
    package or a file that tests share changed.
 """
 

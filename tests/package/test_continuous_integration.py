@@ -45,7 +45,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.extended("a pytest of its own; the same in CI stays")
+@pytest.mark.extended("runs pytest in a process; the same in CI stays in the gate")
 def test_without_java_a_real_kafka_test_skips_and_says_why() -> None:
     answer = run_without_java()
 
@@ -62,14 +62,14 @@ def test_in_ci_the_same_skip_is_a_failure() -> None:
     assert "install a Java 17 runtime" in answer.stdout
 
 
-@pytest.mark.extended("a pytest of its own")
+@pytest.mark.extended("runs pytest in a process")
 def test_a_real_kafka_fixture_marks_its_test() -> None:
     answer = run_without_java("-m", "not kafka")
 
     assert "1 deselected" in answer.stdout
 
 
-@pytest.mark.extended("a pytest with processes of its own")
+@pytest.mark.extended("runs pytest with several processes")
 def test_one_process_runs_a_group() -> None:
     """Otherwise each of two starts all brokers and a Spark of its own, and nothing says so."""
     answer = run("-n", "2", "--dist", "loadgroup", "-v", ONE_GROUP)

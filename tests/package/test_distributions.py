@@ -60,7 +60,7 @@ def test_the_source_distribution_has_what_builds_it_and_nothing_built(tmp_path: 
         "LICENSE",
     ):
         shutil.copy(CHECKOUT / name, sources)
-    # As after a build in place, and what Cython's own command leaves beside its source.
+    # As after a build in place, and what Cython's own command leaves next to its source.
     (sources / "aioproduce" / "_native" / "key_hash.c").write_text("#error not to be packed\n")
     (sources / "aioproduce" / "_native" / "key_hash.so").write_text("not to be packed\n")
     (sources / "aioproduce" / "_native" / "packed.pxd").write_text("# declarations are sources\n")

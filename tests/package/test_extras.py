@@ -188,7 +188,7 @@ MADE = ("MissingExtraError", "MissingExtraError.unless_installed")
 
 
 def test_every_error_of_the_package_has_a_row() -> None:
-    """Whoever raises it for another library, or another extra, is tried above."""
+    """The tests above try the places that raise it for another library or another extra."""
     raised = set()
     for source in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(source.read_text())):

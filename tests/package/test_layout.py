@@ -105,7 +105,7 @@ def parse(path: Path) -> ast.Module:
 
 
 def test_imports_only_go_down() -> None:
-    # In a process of its own: it configures logging anew, which disables every logger that there is.
+    # In a process of its own: it reconfigures logging, which disables every logger that there is.
     lint = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
     done = subprocess.run(
         [sys.executable, "-c", lint], cwd=REPOSITORY, capture_output=True, text=True, check=False

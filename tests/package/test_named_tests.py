@@ -1,4 +1,4 @@
-"""What the pages say of tests is there: whoever renames a test or a file finds its name on the page, too."""
+"""The tests that pages name exist: a renamed test or file must be renamed on its page, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built hot path belongs to the sources beside it: an import would prefer an extension however old.
+"""The built hot path belongs to the sources next to it: an import would prefer an extension however old.
 
 Whether it does is told by content, not by time: each extension carries a digest of what it was made from
 (invariant 2 of `setup.py`), so that neither a checkout nor a copy can make it look newer or older than it is.

@@ -1,6 +1,6 @@
 """What `make release` and `make lock` write and check, as far as it can be tried offline.
 
-1. The lock file fits pyproject.toml: whoever changes a requirement runs `make lock`.
+1. The lock file fits pyproject.toml: after a change of a requirement run `make lock`.
 2. It says nothing of where it was made.
 """
 

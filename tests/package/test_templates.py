@@ -1,6 +1,6 @@
 """The files that people outside of the gate meet: templates of issues and pull requests, conduct, pre-commit.
 
-Nothing else reads them here, so a mistake in one would be seen first by whoever reports a bug.
+Nothing else reads them here, so the first to see a mistake would be a user who reports a bug.
 """
 
 from __future__ import annotations

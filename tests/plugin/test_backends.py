@@ -12,7 +12,9 @@ from tests.plugin.backends import ON_ASYNCIO, ON_TRIO, Backend
 EVERY_BACKEND = pytest.mark.parametrize(
     "backend",
     others_extended(
-        [*ON_ASYNCIO, *ON_TRIO], keep=[ON_ASYNCIO[0]], reason="a pytest of its own; one plugin stays"
+        [*ON_ASYNCIO, *ON_TRIO],
+        keep=[ON_ASYNCIO[0]],
+        reason="runs pytest in a process; one plugin stays in the gate",
     ),
     ids=lambda each: each.name,
 )
@@ -132,7 +134,7 @@ BAD = """
 """
 
 
-@pytest.mark.extended("a pytest of its own with all of them; the example of the page stays in the gate")
+@pytest.mark.extended("runs pytest with all plugins in a process; the example of the page stays in the gate")
 @EVERY_BACKEND
 def test_good_tests_pass(
     backend: Backend, pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
@@ -145,7 +147,7 @@ def test_good_tests_pass(
 
 
 @EVERY_BACKEND
-@pytest.mark.extended("a pytest of its own; good tests stay")
+@pytest.mark.extended("runs pytest in a process; tests that pass stay in the gate")
 def test_bad_tests_fail_and_say_why(
     backend: Backend, pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
 ) -> None:

@@ -149,7 +149,7 @@ def test_everything_is_there_with_the_same_signature(kind: type, ours: type) -> 
 def test_all_calls_run_on_the_clusters_thread(
     cluster: ClusterThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever calls: this thread, others at the same time, and the cluster's own."""
+    """Calls from this thread, from others at the same time, and from the cluster's own."""
     seen: list[str] = []
     grow = ClusterState._grow
 

@@ -23,11 +23,11 @@ def test_every_program_of_the_page_is_found() -> None:
 @pytest.mark.parametrize(
     "backend",
     others_extended(
-        [ANYIO_ASYNCIO, ASYNCIO_STRICT, PYTEST_TRIO], keep=[ASYNCIO_STRICT], reason="a pytest of its own"
+        [ANYIO_ASYNCIO, ASYNCIO_STRICT, PYTEST_TRIO], keep=[ASYNCIO_STRICT], reason="runs pytest in a process"
     ),
     ids=lambda each: each.name,
 )
-@pytest.mark.extended("a pytest of its own; the example stays")
+@pytest.mark.extended("runs pytest in a process; the example stays in the gate")
 def test_the_page(
     backend: Backend, pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
 ) -> None:
@@ -42,7 +42,7 @@ def test_the_page(
     result.assert_outcomes(passed=sum(FILES[name].count("def test_") for name in names))
 
 
-@pytest.mark.extended("a pytest of its own")
+@pytest.mark.extended("runs pytest in a process")
 def test_the_message_that_is_shown(
     pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
 ) -> None:
@@ -61,7 +61,7 @@ def test_the_message_that_is_shown(
 
 @pytest.mark.parametrize(
     "backend",
-    others_extended([ANYIO_ASYNCIO, ASYNCIO_AUTO], keep=[ASYNCIO_AUTO], reason="a pytest of its own"),
+    others_extended([ANYIO_ASYNCIO, ASYNCIO_AUTO], keep=[ASYNCIO_AUTO], reason="runs pytest in a process"),
     ids=lambda each: each.name,
 )
 def test_the_example(

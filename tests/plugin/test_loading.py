@@ -31,7 +31,7 @@ def test_a_run_that_uses_nothing_of_it_loads_nothing(
     result.stdout.re_match_lines([r".*loaded: aioproduce aioproduce\.pytest_plugin aioproduce\.version$"])
 
 
-@pytest.mark.extended("a pytest of its own; the example of the page stays in the gate")
+@pytest.mark.extended("runs pytest in a process; the example of the page stays in the gate")
 def test_it_loads_what_a_test_asks_for(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     pytester.makeconftest(TOLD)
     pytester.makepyfile("def test_something(kafka_cluster): pass")
@@ -60,7 +60,7 @@ def test_it_can_be_left_out(pytester: pytest.Pytester, run_pytest: RunPytest) ->
     result.stdout.fnmatch_lines(["*fixture 'kafka_cluster' not found"])
 
 
-@pytest.mark.extended("a pytest of its own")
+@pytest.mark.extended("runs pytest in a process")
 def test_fixtures_and_marker_are_told_of(run_pytest: RunPytest) -> None:
     fixtures, markers = run_pytest("--fixtures"), run_pytest("--markers")
 
@@ -71,7 +71,7 @@ def test_fixtures_and_marker_are_told_of(run_pytest: RunPytest) -> None:
     markers.stdout.fnmatch_lines(["@pytest.mark.aioproduce(brokers=3, topics=*"])
 
 
-@pytest.mark.extended("a pytest of its own")
+@pytest.mark.extended("runs pytest in a process")
 def test_workers_share_nothing(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     pytester.makepyfile(
         """
@@ -95,7 +95,7 @@ def test_workers_share_nothing(pytester: pytest.Pytester, run_pytest: RunPytest)
     result.stdout.fnmatch_lines(["*2 workers*"])
 
 
-@pytest.mark.extended("a pytest of its own")
+@pytest.mark.extended("runs pytest in a process")
 def test_wrong_options_are_told(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     pytester.makepyfile(
         """
@@ -128,7 +128,7 @@ def test_wrong_options_are_told(pytester: pytest.Pytester, run_pytest: RunPytest
     )
 
 
-@pytest.mark.extended("a pytest of its own")
+@pytest.mark.extended("runs pytest in a process")
 def test_options_come_from_fixtures_and_markers(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     """A marker of the function goes before one of its class, and that before the fixture."""
     pytester.makepyfile(
@@ -175,7 +175,7 @@ INTERPRETED = """
 """
 
 
-@pytest.mark.extended("a pytest of its own")
+@pytest.mark.extended("runs pytest in a process")
 def test_a_conftest_can_still_choose_the_interpreted_hot_path(
     pytester: pytest.Pytester, run_pytest: RunPytest
 ) -> None:
@@ -201,7 +201,7 @@ def test_a_conftest_can_still_choose_the_interpreted_hot_path(
     run_pytest().assert_outcomes(passed=1)
 
 
-@pytest.mark.extended("a pytest of its own")
+@pytest.mark.extended("runs pytest in a process")
 def test_nothing_is_left_of_a_cluster(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     pytester.makepyfile(
         """
@@ -218,7 +218,7 @@ def test_nothing_is_left_of_a_cluster(pytester: pytest.Pytester, run_pytest: Run
     run_pytest("-p", "no:xdist", "-p", "no:timeout").assert_outcomes(passed=2)
 
 
-@pytest.mark.extended("a pytest of its own")
+@pytest.mark.extended("runs pytest in a process")
 def test_a_client_that_does_not_go(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     """A foreign client may stay connected, and one in another process: the cluster ends all the same."""
     pytester.makepyfile(

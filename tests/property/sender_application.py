@@ -117,7 +117,7 @@ class Application:
         self.h.sender.memory_exhausted(self.h.now)
 
     def end_wait(self, choice: int, *, may_give_up: bool) -> None:
-        """Whoever was woken goes on, late as it may be; or whoever waits gives up."""
+        """A woken sender continues, perhaps late; or a waiting one gives up."""
         wait = self.waits[choice % len(self.waits)]
         pool = self.h.sender.pool
         if wait.waiter.is_granted and not may_give_up:

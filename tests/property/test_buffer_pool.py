@@ -322,7 +322,7 @@ BufferPoolMachine.TestCase.settings = settings(max_examples=150, stateful_step_c
 TestBufferPool = BufferPoolMachine.TestCase
 
 
-@pytest.mark.extended("twice the examples of the gate")
+@pytest.mark.extended("runs twice as many examples as the gate")
 def test_at_length() -> None:
     run_state_machine_as_test(
         BufferPoolMachine, settings=settings(BufferPoolMachine.TestCase.settings, max_examples=300)

@@ -1,7 +1,7 @@
 """The accumulator against a model that scans every partition and every batch at each step.
 
 The accumulator knows what is ready from events; the model knows nothing of events, queues of nodes or timers. It
-keeps each partition's batches as plain lists and works out anew, from Java's rules, who may be sent, when the next
+keeps each partition's batches as plain lists and computes again, from Java's rules, who may be sent, when the next
 timer is due and how much memory is held. What goes out is read back by aiokafka.
 
 Three ways to send: `idempotent` (sequences, many in flight, a broker that takes them in order only), `muting` (one

@@ -615,7 +615,7 @@ TestAcksOne = AcksOneSenderMachine.TestCase
 TestAcksOne.settings = _settings
 
 
-@pytest.mark.extended("three times the examples of the gate")
+@pytest.mark.extended("runs three times as many examples as the gate")
 @pytest.mark.parametrize("machine", [SenderMachine, PlainSenderMachine, AcksOneSenderMachine])
 def test_at_length(machine: type[SenderMachine]) -> None:
     run_state_machine_as_test(machine, settings=settings(_settings, max_examples=150))

@@ -2,7 +2,7 @@
 
 The map is `reach.json`: for each source file of the package the test files that reached one of its functions. A
 file without functions (tables, errors, protocols) counts as reached where an importer of it is. Test files that the
-record does not know keep their places, so that a part of the tests can be recorded anew.
+record does not know keep their places, so that a part of the tests can be recorded again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The certificates of the tests: a CA, an intermediate, and leaves of brokers and clients, sound and unsound.
 
-Made anew in a folder for each session, by `cryptography`; used by `tests.secured.kafka`.
+Made again in a folder for each session, by `cryptography`; used by `tests.secured.kafka`.
 
 1. Every leaf is issued by the intermediate, and its files hold the whole chain but the root.
 2. Of each leaf there is a PEM file with key and chain, and a PKCS12 store with the same.

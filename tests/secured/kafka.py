@@ -98,7 +98,7 @@ class SecuredKafka(KafkaCluster):
         return self
 
     def close(self) -> None:
-        """As its base, with what stands beside it."""
+        """As its base, with the servers that it needs."""
         super().close()
         self._beside.close()
 

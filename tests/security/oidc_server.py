@@ -1,7 +1,7 @@
 """A token endpoint for tests: HTTPS on loopback, signed tokens, a JWKS for brokers, and every way to misbehave.
 
 In a test: `with running_server() as server:`, and `server.misbehave("slow")`. The secured Kafka of `tests.secured`
-has one beside it, and its brokers have the keys in a file (`key_set`). As a process:
+has one next to it, and its brokers have the keys in a file (`key_set`). As a process:
 
     python -m tests.security.oidc_server --port-file F --ca-file CA.pem
 
@@ -43,7 +43,7 @@ MISBEHAVIOURS: Final = frozenset(
     {
         "none",
         "slow",  # a letter of the body each 0.1 s, for 5 s
-        "slow-headers",  # likewise, within the headers
+        "slow-headers",  # the same, within the headers
         "hang",  # accepts, reads, and says nothing for 5 s
         "cut",  # closes in the midst of the body
         "gone",  # closes without an answer

@@ -22,7 +22,7 @@ from aioproduce.security.gssapi import Gssapi, converse_by  # noqa: E402
 
 pytestmark = [
     pytest.mark.extended(
-        "a KDC takes 1.5 s to start; the gate has the fuzz target sasl_gssapi, on a stand-in"
+        "a KDC takes 1.5 s to start; the fuzz target sasl_gssapi with a stand-in stays in the gate"
     ),
     pytest.mark.skipif(
         shutil.which("krb5kdc", path=f"{os.environ['PATH']}:/usr/sbin") is None, reason="no krb5kdc"

@@ -222,7 +222,7 @@ def test_a_certificate_that_is_replaced_on_disk_is_used_by_the_next_connection(
     assert shown() == "one@example.org"
     ready = channels._ready
     assert shown() == "one@example.org"
-    assert channels._ready is ready, "nothing is read anew that has not changed"
+    assert channels._ready is ready, "an unchanged file is not read again"
     other = tmp_path / "other.pem"
     other.write_text(pem(ca.issue_cert("two@example.org")))
     other.replace(path)

@@ -21,7 +21,7 @@ from tests.security.tls_peer import HOST, VERSIONS, Peer, made, server_context, 
 def hostile(
     ca: trustme.CA, broker: trustme.LeafCert, tmp_path: Path
 ) -> tuple[TlsChannel, Peer, ServerRecords]:
-    """A channel that is established, and whoever writes its server's records by hand."""
+    """An established channel, and the hand-written records of its server."""
     context = server_context(broker, version="TLSv1.3")
     context.num_tickets = 0
     context.keylog_filename = str(tmp_path / "keys")
@@ -57,7 +57,7 @@ def flood(channel: TlsChannel, pieces: list[bytes], most: int) -> TlsError:
 
 
 @pytest.mark.parametrize(
-    "most", [16_384, pytest.param(None, marks=pytest.mark.extended("4 s to write the records"))]
+    "most", [16_384, pytest.param(None, marks=pytest.mark.extended("takes 4 s to write the records"))]
 )
 def test_key_updates_without_end(
     hostile: tuple[TlsChannel, Peer, ServerRecords], most: int | None, monkeypatch: pytest.MonkeyPatch

@@ -192,7 +192,7 @@ class TestSigned:
             "exp": 1_700_000_300,
             "nbf": 1_699_999_940,
         }
-        # It is read anew: no restart is needed for another issuer.
+        # It is read again: no restart is needed for another issuer.
         template.write_text("{}")
         assert made(assertion)[1]["iss"] == "me"
 

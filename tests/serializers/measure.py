@@ -1,4 +1,4 @@
-"""What serializing a record costs, beside the libraries beneath it: the table of docs/how-to/serializers.md.
+"""The cost of serializing a record, next to the libraries beneath it: the table of docs/how-to/serializers.md.
 
     python -m tests.serializers.measure [--json]
 

@@ -1,4 +1,4 @@
-"""One question for many who ask, whoever of them is cancelled; failures are told and forgotten."""
+"""One request serves many callers, also if some are cancelled; failures are reported and forgotten."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The core without an event loop: a few lines that run coroutines on virtual time, and a driver for the Sender.
 
 For `tests.simulation.sides`. Everything of the producer runs but asyncio and its driver: admission, core, wire. A
-coroutine waits by yielding a `Suspend`; whoever resumes it puts it into `ready`.
+coroutine waits by yielding a `Suspend`; its resumer puts it into `ready`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ the same things: one in front of it in the line for memory, others behind it.
 
 What must hold each time (the letters are those of `ledger`):
 
-L  the call ends at once, with the cancellation or with its result; whoever waits beside it gets what it waits for;
+L  the call ends at once, with the cancellation or with its result; other waiting calls get what they wait for;
    every accepted record is settled by its time-out; the producer works afterwards, or is closed; no task, no
    connection, no warning, no error in a log is left
 A  what `send()` gave a delivery for is in the log, once; what it was cancelled for is not
@@ -81,7 +81,7 @@ class Scene:
     """A producer in a simulation, others who use it, and everything that they do.
 
     Args:
-        settings: Of the producer, beside `SETTINGS`.
+        settings: Of the producer, in addition to `SETTINGS`.
         config: Of the topics.
     """
 
@@ -514,7 +514,7 @@ async def _judge_given_up(scene: Scene) -> None:
 
 
 async def _aftermath(scene: Scene, call: Call, outcome: Outcome) -> None:
-    """Those beside it are served; the producer works, or is closed; then it is closed."""
+    """The other callers are served; the producer works, or is closed; then it is closed."""
     await _judge_neighbours(scene, call)
     life = scene.producer._life
     if call.is_first and life.state.name == "NEW":

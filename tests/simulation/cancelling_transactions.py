@@ -4,9 +4,9 @@ For `test_cancellation_transactions`, whose tables say which calls, in which wor
 user does afterwards. A run is made as in `cancelling`, whose `Progress` counts suspensions and turns.
 
 What became of transactions is judged by `transaction_ledger` (N, V, I, D, G, E, F, A, X: a reader sees all of one
-or nothing, what was told is not the opposite of it, no last stable offset is pinned). Beside it each time:
+or nothing, what was told is not the opposite of it, no last stable offset is pinned). In addition, each time:
 
-L  the call ends at once, or by its bound where it has something to end; whoever waits beside it gets what it waits
+L  the call ends at once, or by its bound if it has something to end; other waiting calls get what they wait
    for; no task, no connection, no waiter, no warning, no error in a log is left; each transaction has an outcome
 M  all memory is back, and nobody stands in a line
 R  nothing says that this producer is of no use any more, as it has no rival
@@ -213,7 +213,7 @@ class Scene:
         self.ledger.offset_taken(entry, offset)
 
     async def group_send(self, group: Any) -> None:
-        """A record by a group commit: an entry of its own, whoever shares its transaction."""
+        """A record by a group commit: an entry of its own, even in a shared transaction."""
         entry = self.ledger.begin(0)
         entry.asked_commit = True
         record = self.ledger.offer_in(entry, SIZE)
@@ -421,7 +421,7 @@ def _judge_outcomes(scene: Scene, *, is_closed: bool) -> None:
     """Each transaction has an outcome; an unknown one where it was closed."""
     for txn, entry in scene.begun:
         if txn._is_prepared:
-            continue  # left to whoever has its PreparedTransaction
+            continue  # left to the holder of its PreparedTransaction
         if txn.outcome is None or (txn.outcome is UNKNOWN and not is_closed):
             scene.accuse("L", f"the outcome of {entry} is {txn.outcome}")
 

@@ -43,7 +43,7 @@ WEATHERS: dict[str, Weather] = {
     "squall": Weather(20.0, 2000, 40),
     "fair": Weather(600.0, 2000, 60),
 }
-"""An hour in which there is time to recover; a day of idle connections and old metadata; faults upon faults; and a
+"""An hour in which there is time to recover; a day of idle connections and old metadata; overlapping faults; and a
 time in which everything must be delivered, since nothing lasts long and nothing is refused for good."""
 
 ACKS_ALL_ONLY = frozenset({"append and depose"})

@@ -9,7 +9,7 @@ A record that was accepted is explained by
 - a request that a leader of its partition has not answered yet, or a connection to it that is being set up;
 - the back-off after such a connection ended, or after its partition was refused; a broker that throttles;
 - while the client cannot know who leads its partition: whatever it may be doing to learn it;
-- until the idempotent producer has its id: likewise;
+- until the idempotent producer has its id: the same;
 - the client's own loop, while it is blocked.
 
 A send is explained by the same, of any partition, if it waits for memory; and by requests for metadata and their

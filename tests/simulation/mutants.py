@@ -2,7 +2,7 @@
 
 A mutant is a context manager that patches the producer while cases run. `python -m tests.simulation
 --mutants` tells in how many seeds which letter of the oracle (`ledger`) objected. An oracle that accepts too much
-shows only with a bug in front of it: whoever changes the oracle looks at that table before and after.
+shows only with a bug in front of it: after a change of the oracle, compare that table with the one before.
 """
 
 from __future__ import annotations

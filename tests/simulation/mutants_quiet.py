@@ -60,7 +60,7 @@ def _topic_not_looked_at_after_a_wait() -> Iterator[None]:
 
 @contextmanager
 def _keyless_choice_not_told() -> Iterator[None]:
-    """Where keyless records go is not decided anew when a leader comes by another way than metadata (KIP-951)."""
+    """Keep the partition choice for keyless records when a leader becomes known without metadata (KIP-951)."""
 
     def leader_changed(accumulator: RecordAccumulator, topic_partition: TopicPartition, now: float) -> None:
         queue = accumulator._find(topic_partition)

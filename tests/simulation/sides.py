@@ -41,7 +41,7 @@ class Side(Protocol):
         """Run in virtual time."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> Any:
-        """Run beside the others."""
+        """Run at the same time as the others."""
 
     async def join(self, task: Any) -> None:
         """Wait for what was spawned; raises what it raised."""

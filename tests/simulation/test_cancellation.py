@@ -327,7 +327,9 @@ def test_a_wait_for_that_ends_at_every_suspension(call: Call, condition: Conditi
 @pytest.mark.scenario(67, "S")
 @pytest.mark.parametrize(
     ("call", "condition"),
-    most_extended(CASES, one_in=7, reason="half a second each; at each suspension all stay"),
+    most_extended(
+        CASES, one_in=7, reason="takes half a second for each case; all at each suspension stay in the gate"
+    ),
 )
 def test_cancelled_in_front_of_every_turn_of_the_loop(call: Call, condition: Condition) -> None:
     """Also when what it waits for came in the very same turn."""

@@ -197,13 +197,13 @@ def at_every_suspension(call: Call, world: World, version: int, way: Way, thens:
 
 @pytest.mark.parametrize(
     ("call", "world", "version"),
-    most_extended(CASES, one_in=11, reason="another call, in another world, in the other version"),
+    most_extended(CASES, one_in=11, reason="other calls, other scenarios and the other version"),
 )
 def test_cancelled_at_every_suspension(call: Call, world: World, version: int) -> None:
     at_every_suspension(call, world, version, by_cancel, THEN)
 
 
-@pytest.mark.extended("half a second each; cancelled once stays")
+@pytest.mark.extended("takes half a second for each case; a single cancellation stays in the gate")
 @pytest.mark.parametrize("way", [way for way in WAYS.values() if way is not by_cancel])
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("call", [*CALLS, *SENDING], ids=lambda call: call.name)
@@ -212,7 +212,7 @@ def test_cancelled_in_every_way(call: Call, version: int, way: Way) -> None:
         at_every_suspension(call, SLOW, version, way, THEN)
 
 
-@pytest.mark.extended("seconds each; at each suspension one in eleven stays")
+@pytest.mark.extended("takes seconds for each case; one in eleven at each suspension stays in the gate")
 @pytest.mark.parametrize(("call", "world", "version"), CASES)
 def test_cancelled_in_front_of_every_turn_of_the_loop(call: Call, world: World, version: int) -> None:
     """Also when what it waits for came in the very same turn."""

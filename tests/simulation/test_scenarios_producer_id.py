@@ -38,7 +38,7 @@ def test_an_unknown_producer_id(mode: str, side: str) -> None:
         await scene.side.flush()
         assert scene.now - began < 1.0
         scene.assert_acknowledged(entries)
-        # The broker tells where its log begins: nothing of this producer is there, so it starts anew.
+        # The broker tells where its log begins: nothing of this producer is there, so it starts again.
         assert [(b.producer_epoch, b.base_sequence) for b in scene.log()] == [(0, 0), (1, 0)]
 
     scene.play(story())
@@ -58,7 +58,7 @@ def test_a_producer_id_that_expired_on_the_broker(mode: str, side: str) -> None:
         await scene.side.flush()
         scene.assert_acknowledged(entries)
         assert offsets_of(entries) == [1, 2, 3]
-        # A broker that does not know a producer takes any first sequence (KIP-360): there is nothing to start anew.
+        # A broker that does not know a producer takes any first sequence (KIP-360): there is nothing to restart.
         assert [(b.producer_epoch, b.base_sequence) for b in scene.log()] == [(0, 0), (0, 1)]
 
     scene.play(story())

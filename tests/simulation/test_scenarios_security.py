@@ -1,8 +1,8 @@
 """Scenarios of TLS and logins: handshakes that are cut or refused, passwords that are wrong, sessions that end.
 
 Each test names its rows of `tests/faults/README.md`; `tests.simulation.scenario` plays and judges it. TLS is the
-simulation's stand-in; certificates, and which error whoever waits for a broker is told, are in
-`drivers/test_producer_security.py`, with OpenSSL.
+simulation's stand-in. `drivers/test_producer_security.py` tests certificates with OpenSSL, and the error that a
+caller gets who waits for a broker.
 """
 
 from __future__ import annotations

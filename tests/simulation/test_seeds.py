@@ -39,7 +39,9 @@ for seed in (1, 2):
 """
 
 
-@pytest.mark.parametrize("seed", others_extended(range(SEEDS), keep=IN_THE_GATE, reason="more of the same"))
+@pytest.mark.parametrize(
+    "seed", others_extended(range(SEEDS), keep=IN_THE_GATE, reason="more cases of the same kind")
+)
 def test_seed(seed: int) -> None:
     outcome = run_case(make_case(seed))
     assert not outcome.violations, f"{outcome.case}\n{describe(outcome.violations)}"
@@ -51,7 +53,7 @@ def test_what_once_went_wrong(path: Path) -> None:
     assert not outcome.violations, f"{outcome.case}\n{describe(outcome.violations)}"
 
 
-@pytest.mark.extended("two interpreters and eight runs")
+@pytest.mark.extended("starts two interpreters for eight runs")
 def test_the_same_seed_is_the_same_run_in_another_process_with_another_hash_seed() -> None:
     hashes = []
     for hash_seed in ("1", "77"):
@@ -69,7 +71,7 @@ def test_the_same_seed_is_the_same_run_in_another_process_with_another_hash_seed
     others_extended(
         MUTANTS,
         keep=[name for name in MUTANTS if has_stand_in(name)],
-        reason="hunted for in many seeds",
+        reason="searches many seeds",
     ),
 )
 def test_a_bug_on_purpose_is_noticed(name: str) -> None:
@@ -102,7 +104,7 @@ def test_a_case_survives_its_file() -> None:
     assert Case.from_json(case.to_json()) == case
 
 
-@pytest.mark.extended("many runs of one case")
+@pytest.mark.extended("runs one case many times")
 def test_shrinking_finds_what_it_takes() -> None:
     case = make_case(3, mode="idempotent", weather="squall", is_bare=True)
     with MUTANTS["idempotence off"]():

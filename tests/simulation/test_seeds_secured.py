@@ -18,7 +18,9 @@ IN_THE_GATE = (0, 12, 24, 36, 40, 44, 48, 56, 64, 68, 72, 84, 88)
 HUNTING = 40
 
 
-@pytest.mark.parametrize("seed", others_extended(range(SEEDS), keep=IN_THE_GATE, reason="more of the same"))
+@pytest.mark.parametrize(
+    "seed", others_extended(range(SEEDS), keep=IN_THE_GATE, reason="more cases of the same kind")
+)
 def test_seed(seed: int) -> None:
     outcome = run_case(secured(make_case(seed)))
     assert not outcome.violations, f"{outcome.case}\n{describe(outcome.violations)}"

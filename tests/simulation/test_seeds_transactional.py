@@ -18,7 +18,9 @@ IN_THE_GATE = range(0, SEEDS, 5)
 HUNTING = 12
 
 
-@pytest.mark.parametrize("seed", others_extended(range(SEEDS), keep=IN_THE_GATE, reason="more of the same"))
+@pytest.mark.parametrize(
+    "seed", others_extended(range(SEEDS), keep=IN_THE_GATE, reason="more cases of the same kind")
+)
 def test_seed(seed: int) -> None:
     outcome = run_transactional(make_transactional(seed))
     assert not outcome.violations, f"{outcome.case}\n{describe(outcome.violations)}"

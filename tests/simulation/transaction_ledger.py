@@ -1,6 +1,6 @@
-"""The oracle of transactions: what was told of each, held against the logs and the committed offsets.
+"""The oracle of transactions: it compares each reported outcome with the logs and the committed offsets.
 
-Beside L, A, X, C and M of `ledger`, on which it stands:
+In addition to L, A, X, C and M of `ledger`, which it uses:
 
 N  no transaction is torn: readers of committed records see all of it or nothing, its offsets included
 V  what was told is never the opposite: committed is visible, aborted is not, nor what nobody asked to commit

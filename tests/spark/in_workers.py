@@ -125,7 +125,7 @@ def hold(marker: str) -> None:
     is_first(marker)
     while os.getppid() == parent:
         time.sleep(HOLD_INTERVAL)
-    raise PlannedError("whoever started this process is gone")
+    raise PlannedError("the process that started this one is gone")
 
 
 def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -4,8 +4,8 @@
 
 A real broker, N records with stamps (sent by librdkafka, packed by this file), `land` as a process that is killed
 with all that it started, at random moments with a batch under way, while more records come in. With ``--compact``
-compact runs in between and beside it, and is killed at each of its steps. At the end both run in peace, and pyarrow
-alone says which ids are in the files: lost 0, duplicated 0, every file readable.
+compact runs in between and at the same time, and is killed at each of its steps. At the end both run without kills,
+and pyarrow alone says which ids are in the files: lost 0, duplicated 0, every file readable.
 
 Exit code: 0 if that is so, 1 if not; the report is printed as JSON.
 """
@@ -318,7 +318,7 @@ class Plan:
     Attributes:
         rows: Records to send.
         kills: Of land.
-        has_compact: Whether compact runs, and is killed, beside it.
+        has_compact: Whether compact runs at the same time, and is killed.
         seed: Of the moments.
         batches: About how many micro-batches the rows make.
         topic: What to send to; made here.

@@ -141,7 +141,9 @@ def told_lost(present: set[int], expected: Expectation | None) -> tuple[int, int
 
 @settings(max_examples=30, deadline=None)
 @given(lakes())
-@pytest.mark.extended("2.1 s of processor time; the comparison with one who counts stays")
+@pytest.mark.extended(
+    "takes 2.1 s of processor time; the comparison with an independent count stays in the gate"
+)
 def test_files_in_another_order_and_cut_otherwise_are_the_same_lake(lake: Lake) -> None:
     other = Lake([[row] for rows in reversed(lake.files) for row in rows], lake.expectations)
     left, right = audited(lake).to_json(), audited(other).to_json()

@@ -89,7 +89,7 @@ class TestSafety:
         assert caught.value.option == "--retired"
 
 
-@pytest.mark.extended("seven processes; effects that die at each step stay")
+@pytest.mark.extended("starts seven processes; effects that fail at each step stay in the gate")
 def test_a_process_that_is_killed_at_each_step_in_turn(lake: Lake) -> None:
     """Each run goes on where the one before was killed; the last has nothing left to do."""
     for number, step in enumerate((*STEPS, STEPS[0])):

@@ -1,4 +1,4 @@
-"""compact without Spark: killed at every step, beside land and readers, and what it must leave alone."""
+"""compact without Spark: killed at every step, with land and readers, and what it must leave alone."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class TestWhatIsLeftAlone:
         assert lake.numbers() == lake.landed
 
     def test_what_is_committed_just_when_it_is_asked(self, lake: Lake) -> None:
-        """A batch that was half there until then: whoever had listed before, had listed half of it."""
+        """A batch that was half there until then: an earlier reader had listed half of it."""
         landed(lake, hours=(HOUR,))
         half = lake.store.root / HOUR / f"batch={QUERY}-1" / "part-00001-late.parquet"
         late = rows(range(100, 105))

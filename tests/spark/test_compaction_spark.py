@@ -31,7 +31,10 @@ ROWS = f"""
 
 
 @pytest.mark.parametrize(
-    "instants", others_extended(["INT96", "TIMESTAMP_MICROS"], keep=["INT96"], reason="Spark's default stays")
+    "instants",
+    others_extended(
+        ["INT96", "TIMESTAMP_MICROS"], keep=["INT96"], reason="Spark's default stays in the gate"
+    ),
 )
 def test_spark_reads_back_what_it_wrote(spark: SparkSession, tmp_path: Path, instants: str) -> None:
     lake = Lake(tmp_path)

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 # All of the faults are within the first test's time.
 pytestmark = [
     pytest.mark.timeout(900),
-    pytest.mark.extended("a chain of faults with processes that are killed, and one audit of all"),
+    pytest.mark.extended("kills processes in a chain of faults, with one audit of all"),
 ]
 
 PARTITIONS = 2
@@ -105,7 +105,7 @@ class World:
 
     Attributes:
         folder: An empty one, of this fault alone.
-        topic: Likewise, with two partitions.
+        topic: The same, with two partitions.
         driver: Killed by the first of the faults that want it.
     """
 

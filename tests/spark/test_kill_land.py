@@ -1,4 +1,4 @@
-"""land and compact killed -9 on real Kafka, small: the program beside this does it with two million records."""
+"""land and compact killed -9 on real Kafka, small: the program `kill_land.py` does it with two million records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.kafka_cluster import KafkaCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.extended("jobs as processes of their own, killed at each step")]
+pytestmark = [pytest.mark.spark, pytest.mark.extended("starts jobs as processes and kills them at each step")]
 
 
 def test_nothing_is_lost_or_doubled(

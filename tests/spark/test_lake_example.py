@@ -87,7 +87,7 @@ def test_rates_are_of_two_seconds() -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-@pytest.mark.extended("all processes of the example, killed in between")
+@pytest.mark.extended("starts and kills all processes of the example")
 def test_the_whole_story(kafka_tools: KafkaTools, connector: tuple[Path, ...], tmp_path: Path) -> None:
     with example(tmp_path / "lake", "--records", "12000", "--seconds", "10") as process:
         printed, _ = process.communicate(timeout=TIMEOUT * 2)
@@ -120,7 +120,7 @@ def interrupted(
 
 
 @pytest.mark.spark
-@pytest.mark.extended("all processes of the example")
+@pytest.mark.extended("starts all processes of the example")
 def test_a_ctrl_c_ends_every_process(
     kafka_tools: KafkaTools, connector: tuple[Path, ...], tmp_path: Path
 ) -> None:

@@ -133,7 +133,7 @@ def test_land(landing_session: SparkSession, kafka1: KafkaCluster, topic_name: s
     assert ids(lake, "data") == everything
     assert len(ids(lake, "marks")) == 2
 
-    # A second one beside it, as a cron job that takes longer than its period, is refused before it does anything.
+    # A second one at the same time (a cron job longer than its period) is refused before it does anything.
     with land_lock(checkpoint / LOCK_NAME), pytest.raises(LandRunningError, match="another land works with"):
         land.run(args, spark)
 

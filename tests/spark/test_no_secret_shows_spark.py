@@ -20,7 +20,7 @@ from aioproduce.testing import ClusterThread, FakeSecurity
 from tests.security.leaks import Shown
 from tests.spark.conftest import ROOT, spark_environment, spark_settings
 
-pytestmark = [pytest.mark.spark, pytest.mark.extended("a Spark session of its own")]
+pytestmark = [pytest.mark.spark, pytest.mark.extended("starts its own Spark session")]
 
 PASSWORD: Final = "pass-word/of+alice-Kd83hs"
 WRONG: Final = "another/word+of-nobody-Pw52nf"

@@ -1,4 +1,4 @@
-"""The sink through Spark Connect: a server and its client in a process of their own, beside the tests' session."""
+"""The sink through Spark Connect: a server and its client in a process of their own, next to the tests' session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.kafka_cluster import KafkaCluster
 
-pytestmark = pytest.mark.extended("a Spark Connect server of its own")
+pytestmark = pytest.mark.extended("starts a Spark Connect server")
 
 CONNECT_PROGRAM = """
 import json, sys

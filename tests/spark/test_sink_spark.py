@@ -141,7 +141,7 @@ def _repeated(rows: list[Row]) -> set[tuple[bytes, int]]:
     return {stamp for stamp, count in Counter(map(stamp_of, rows)).items() if count > 1}
 
 
-@pytest.mark.extended("the same sink by other words")
+@pytest.mark.extended("the same sink through SQL")
 def test_sql(spark: SparkSession, kafka1: KafkaCluster, topic_name: str) -> None:
     kafka1.create_topic(topic_name)
     servers = kafka1.bootstrap_servers
@@ -235,7 +235,7 @@ def test_writes_within_foreach_batch_are_told_apart_and_a_replay_bears_the_same_
         assert ids == {(task_id(f"{query_id}\n{topic}", 0, 0), number): 2 for number in range(100)}
 
 
-@pytest.mark.extended("the same write from another thread")
+@pytest.mark.extended("repeats a write from another thread")
 def test_a_write_from_a_thread_of_its_own(spark: SparkSession, kafka1: KafkaCluster, topic_name: str) -> None:
     # Spark looks sinks in Python up in the session that is active in the thread (DataSource.lookupDataSource).
     kafka1.create_topic(topic_name)

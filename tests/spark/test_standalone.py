@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.timeout(900),
-    pytest.mark.extended("a Spark cluster of its own; the gate's jobs run in the shared session"),
+    pytest.mark.extended("starts its own Spark cluster; the gate's jobs run in the shared session"),
 ]
 
 RECORDS = 2_000

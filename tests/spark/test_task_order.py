@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.extended("many plans of Spark's; the property tests of the order stay in the gate")
+pytestmark = pytest.mark.extended(
+    "runs many plans of Spark; the property tests of the order stay in the gate"
+)
 
 
 def test_plans_of_sparks_own(spark: SparkSession, tmp_path: Path) -> None:

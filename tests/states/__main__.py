@@ -1,4 +1,4 @@
-"""Write the page of states anew."""
+"""Rewrite the page of states."""
 
 from __future__ import annotations
 

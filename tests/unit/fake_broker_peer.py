@@ -286,7 +286,7 @@ def replicate(topic: ReplicatedTopic) -> list[tuple[int, int]]:
     answers = [topic.produce(first, timeout=patience)]
     topic.hold()
     answers += [
-        # Appended, and not replicated in time; a retry is known, and waits likewise.
+        # Appended, and not replicated in time; a retry is known, and waits, too.
         topic.produce(second),
         topic.produce(second),
         topic.produce(second, acks=1),

@@ -46,7 +46,7 @@ class ScriptedChannel:
     """Hides nothing: `{` and `}` stand around what is encrypted. `HELLO` from the peer ends the handshake.
 
     Attributes:
-        own: What it says by itself next, beside what it is given.
+        own: What it says by itself next, in addition to what it is given.
         fails: In which call it fails: `"start"`, `"receive"`, `"send"`.
     """
 

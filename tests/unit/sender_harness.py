@@ -252,7 +252,7 @@ class SenderHarness:
         return [self.send(partition, b"%d" % number) for number in range(count)]
 
     def refresh(self) -> None:
-        """Have metadata fetched anew: another metadata answer than the one before comes at most 0.1 s later."""
+        """Make the sender fetch metadata again: a new metadata answer comes at most 0.1 s later."""
         self.sender.metadata_requests.request(self.now)
         self.advance(0.1)
 

@@ -244,7 +244,7 @@ def test_a_topic_that_comes_while_the_end_waits_gets_the_mark() -> None:
 def test_a_mark_has_as_many_runs_as_fit(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, spare: int, runs: int
 ) -> None:
-    # The header of a batch has 61 bytes (KIP-98). A record takes 36 at most beside key and value: attributes, a
+    # The header of a batch has 61 bytes (KIP-98). Besides key and value a record needs at most 36: attributes, a
     # timestamp of 10, and five numbers of 5 each.
     monkeypatch.setattr("aioproduce.core.exchanges.audit_marks._MOST_RUNS", 4)
     text = len("closing 3 at 1000000")
@@ -284,7 +284,7 @@ def test_a_record_that_fills_more_than_a_batch_has_room_for_its_number() -> None
 
 
 def test_memory_of_a_mark_is_let_go_of_with_its_release() -> None:
-    """As a lease of the pool is: whoever still holds the batch holds no bytes."""
+    """As a lease of the pool is: a holder of the batch holds no bytes."""
     memory = OwnMemory(100)
     assert len(memory.buffer) == 100
     memory.release()

@@ -172,7 +172,7 @@ def test_a_refused_password_is_definite_and_the_credential_not_given_out_again()
     assert peer.metrics.failed_authentications.total == 1
     told: list[Any] = []
     peer.login.obtain(lambda *outcome: told.append(outcome), 0.0)
-    assert told == []  # it is fetched anew
+    assert told == []  # it is fetched again
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,7 @@ def test_what_is_written_off_is_out_no_more() -> None:
     assert waiting.calls == 1
     assert granted_to.waiter.is_closed
     assert sums(pool) == (10, 0, 0)
-    held.release()  # by whoever still lives
+    held.release()  # by its present owner
     assert sums(pool) == (10, 0, 0)
     with pytest.raises(ProducerClosedError):
         pool.try_allocate(1)

@@ -383,7 +383,7 @@ def test_idle_topics_are_dropped() -> None:
     assert metadata.begin_update(MAX_IDLE).topics == ("t",)
     change = metadata.update(answer(topic("t", partition(0))), MAX_IDLE)
     assert (change.topics, change.dropped) == ((), ("t",))
-    # Whoever has records for it learns that it has no leader any more.
+    # A sender with records for it learns that it has no leader any more.
     assert change.leaders == (TopicPartition("t", 0),)
     assert (metadata.is_wanted("t"), metadata.topic("t"), metadata.topic_name(ID_1)) == (False, None, None)
     assert metadata.begin_update(2 * MAX_IDLE) == MetadataQuery((), True)
@@ -905,7 +905,7 @@ def test_without_the_strategy_there_is_no_rebootstrap() -> None:
     metadata = make(strategy="none")
     metadata.want_topic("t", 0.0)
     metadata.begin_update(0.0)
-    # Java, likewise, uses an answer that demands it as far as it goes.
+    # Java also uses an answer that demands it as far as it goes.
     assert metadata.update(answer(topic("t", partition(0)), error=129), 0.0).topics == ("t",)
     assert metadata.can_rebootstrap is False
     assert metadata.rebootstrap_at() is None

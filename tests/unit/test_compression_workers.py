@@ -47,7 +47,7 @@ def test_jobs_that_end_before_the_loop_comes_round_are_told_of_together() -> Non
     [turn] = turns
     turn()
     assert told == [[("first", b"cba"), ("second", b"fed")]]
-    # The loop has come round: the next end is told of anew.
+    # The loop has come round: the next end is reported again.
     workers.submit(job("third", b"ghi"))
     [_, turn] = turns
     turn()

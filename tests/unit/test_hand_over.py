@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ENTRY = 160
-"""What an entry is charged beside its key and value."""
+"""The bytes charged for an entry in addition to its key and value."""
 
 
 @pytest.fixture(params=BUILDS)

@@ -97,7 +97,7 @@ def batch_of(native: SimpleNamespace, topic: str, values: list[bytes], size: int
 
 def test_batches(native: SimpleNamespace) -> None:
     metrics = native.sensors.BatchMetrics(native.stats.Windows())
-    # Lengths, attributes, timestamp, offset, null key, length of the value, no headers: 7 bytes beside the value.
+    # Lengths, attributes, timestamp, offset, null key, length of the value, no headers: 7 bytes plus the value.
     small = batch_of(native, "a", [b"1", b"22"], 61 + 8 + 9)
     large = batch_of(native, "b", [b"x" * 20], 40)
     metrics.sent([small, large], 3.0)

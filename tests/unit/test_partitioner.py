@@ -255,7 +255,7 @@ def test_sticky_until_a_new_batch() -> None:
     partitioner.on_appended(first, 0, topic)
     second = partitioner.peek(topic)
     assert second != first
-    # Nothing is there yet: its first batch is to be begun, whoever asks how often.
+    # Nothing is there yet: its first batch must be begun, however often it is asked.
     partitioner.on_appended(second, 0, topic)
     partitioner.on_appended(first, 50, topic)
     assert partitioner.peek(topic) == second

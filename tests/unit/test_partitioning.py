@@ -380,7 +380,7 @@ def test_round_robin_after_a_leader_was_lost() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 16])
 def test_round_robin_goes_on_where_it_was_when_metadata_comes(count: int) -> None:
-    """Turns are drawn 256 ahead, a multiple of most partition counts: to drop them would begin anew each time."""
+    """Turns are drawn 256 ahead, a multiple of most partition counts: to drop them would start again each time."""
     harness = AccumulatorHarness(
         [0] * count, batch_size=BATCH, linger=FOREVER, memory=1 << 30, keyless=Keyless.ROUND_ROBIN
     )

@@ -106,7 +106,9 @@ def test_what_is_copied_or_pickled_again_is_the_same(kind: type[BaseException]) 
     assert (type(twice), str(twice), vars(twice)) == (type(once), str(once), vars(once))
 
 
-@pytest.mark.extended("imports all modules, 2 s; the gate has those whose source shows a class of errors")
+@pytest.mark.extended(
+    "imports all modules in 2 s; the modules whose source names an error class stay in the gate"
+)
 def test_no_class_of_errors_is_overlooked() -> None:
     missing: list[str] = []
     for module in pkgutil.walk_packages(aioproduce.__path__, "aioproduce."):

@@ -172,7 +172,7 @@ def test_records_that_exceed_the_request_size_are_refused() -> None:
 
 
 def test_a_record_may_take_all_of_the_request_size() -> None:
-    """Counted is the most that a record can take beside key and value: 36 bytes (attributes and varints)."""
+    """Count the most that a record can need in addition to key and value: 36 bytes (attributes, varints)."""
     harness = AccumulatorHarness(batch_size=1024, max_request_size=OVERHEAD + 36 + 100)
     harness.append(0, value=bytes(100), key=None)
     with pytest.raises(RecordTooLargeError) as raised:
@@ -250,7 +250,7 @@ def test_exhausted_memory_ends_all_linger() -> None:
     harness.accumulator.readiness.memory_exhausted(harness.now)
     assert harness.ready() == {0, 1}
     [batch] = harness.drain(0)
-    # Whoever waited gives up: what is not drained lingers on.
+    # The waiting caller gives up: batches that are not drained linger on.
     harness.pool.abandon(waiter)
     assert harness.drain(1) == []
     assert harness.ready() == set()

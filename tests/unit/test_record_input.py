@@ -317,7 +317,7 @@ def test_a_record_is_read_with_the_producers_serializers() -> None:
     ids=["none", "key", "value", "both"],
 )
 def test_one_serializer_is_enough_to_have_serializers(settings: dict[str, Any], expected: bool) -> None:
-    """Whoever reads this takes a shorter way past both."""
+    """A reader of this takes a shorter way past both."""
     assert reader(**settings).has_serializers is expected
 
 

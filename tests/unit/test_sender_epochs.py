@@ -155,7 +155,7 @@ def test_a_late_answer_with_another_batch_behind_it_keeps_the_epoch(code: int) -
 
 
 def expired_after_a_new_sequence(h: SenderHarness) -> Record:
-    """The first of three is behind a gap, so all are numbered anew; the second, still on its way, is given up."""
+    """The first of three is behind a gap, so all are renumbered; the second, still on its way, is given up."""
     h.down.add(0)
     h.lose(0)
     first, second = h.append(0, bytes(60)), h.append(0, bytes(60))
@@ -180,7 +180,7 @@ def expired_after_a_new_sequence(h: SenderHarness) -> Record:
 
 @HAS_IT
 def test_a_late_answer_tells_that_the_new_sequence_is_left_unused(code: int) -> None:
-    """What was given up is in the log under its former sequence: those behind it begin anew, and at once."""
+    """What was given up is in the log under its former sequence: those behind it start again at once."""
     h = warm(brokers=2, batch_size=120)
     third = expired_after_a_new_sequence(h)
     h.answer(code=code)

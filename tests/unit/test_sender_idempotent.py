@@ -285,7 +285,7 @@ def test_when_a_batch_fails_for_good_those_behind_it_move_to_a_new_epoch() -> No
     h.answer(code=codes.MESSAGE_TOO_LARGE)
     assert isinstance(first.error, BrokerRejectedError)
     assert not first.error.possibly_written
-    # The broker misses the first: the second was not written, so it may be numbered anew.
+    # The broker misses the first: the second was not written, so it may be renumbered.
     h.answer(code=codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
     h.advance(0.05)
     assert h.places() == [(1, 0)]

@@ -465,7 +465,7 @@ def test_a_topic_that_is_created_again_is_written_under_its_new_id(idempotent: b
 
 
 def test_a_partition_that_is_gone_fails_its_records_in_time() -> None:
-    """The topic was made anew with fewer, and the broker that led the others is gone, too."""
+    """The topic was created again with fewer, and the broker that led the others is gone, too."""
     h = led_by(0, 1)
     h.topics[TOPIC] = Topic(topic_id_of(7), [(0, 0)])
     record = h.send(1)

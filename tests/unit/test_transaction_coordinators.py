@@ -99,7 +99,7 @@ def test_the_coordinator_is_gone_before_the_producer_id_is_asked_for() -> None:
     h.advance(0.2)
     assert h.count(INIT_PRODUCER_ID) == 0
     assert not operation.is_done
-    # It was not there, so it is asked for anew: it may be another one.
+    # It was not there, so it is looked up again: it may be another one.
     h.coordinator = 0
     h.answer_waiting(FIND_COORDINATOR)
     assert [request.node_id for request in h.history if request.api == INIT_PRODUCER_ID] == [0]

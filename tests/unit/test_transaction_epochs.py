@@ -1,4 +1,4 @@
-"""Sequences and epochs of transactional records: where the next transaction goes on, and where it begins anew.
+"""Sequences and epochs of transactional records: where the next transaction continues, and where it starts again.
 
 The cases of Kafka's SenderTest and TransactionManagerTest, at the level of the wire.
 """

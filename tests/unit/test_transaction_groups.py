@@ -53,7 +53,7 @@ def sending_offsets(h: TransactionHarness, *held: int, group: GroupMetadata = GR
 
 
 def ended(operation: Operation) -> bool:
-    """Asked anew each time, for those who check types; so are the two that follow."""
+    """Read again each time, for type checkers; so are the next two."""
     return operation.is_done
 
 

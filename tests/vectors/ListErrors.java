@@ -3,7 +3,7 @@ import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.protocol.Errors;
 
 /**
- * Prints Kafka's error table; kafka-errors.tsv beside this file is what it printed for 4.3.1:
+ * Prints Kafka's error table; kafka-errors.tsv next to this file is its output for 4.3.1:
  *
  *     java -cp kafka-clients-4.3.1.jar:slf4j-api-1.7.36.jar ListErrors.java > kafka-errors.tsv
  *

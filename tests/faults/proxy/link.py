@@ -135,7 +135,7 @@ class Link:
     async def serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int
     ) -> None:
-        """Carry bytes until one of the two connections is closed or reset, and close the other likewise."""
+        """Carry bytes until one of the two connections is closed or reset, and close the other the same way."""
         self._task = asyncio.current_task()
         self._writers.append(writer)
         try:

@@ -1,6 +1,6 @@
 """The decoder of requests, which the embedded broker reads clients with.
 
-1. Any bytes give a Request or a ProtocolError (an UnsupportedVersionError is one); of the header alone likewise.
+1. Any bytes give a Request or a ProtocolError (an UnsupportedVersionError is one). The header alone does so, too.
 2. Where the request is read, so is its header, and they agree.
 3. Memory, at its peak, is in proportion to the bytes.
 4. One byte more behind a request is an error.

@@ -1,4 +1,4 @@
-// Prints what Kafka's own client makes of sasl.jaas.config: jaas.tsv and claims.tsv beside this file, which
+// Prints what Kafka's own client makes of sasl.jaas.config: jaas.tsv and claims.tsv next to this file, which
 // tests/security/test_jaas.py compares aioproduce with. To print them again (Java 17, the jars of Kafka 4.3.1):
 //   cut -f1 jaas.tsv > /tmp/given && java -cp 'libs/*' JaasOracle.java entry < /tmp/given > jaas.tsv
 //   cut -f1 claims.tsv > /tmp/given && java -cp 'libs/*' JaasOracle.java claims < /tmp/given > claims.tsv

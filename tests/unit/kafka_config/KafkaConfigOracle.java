@@ -1,4 +1,4 @@
-// Prints what Kafka's own Java producer makes of a configuration. Its output is checked in beside it as
+// Prints what Kafka's own Java producer makes of a configuration. Its output is checked in next to it as
 // keys.tsv, scenarios.tsv and properties.json; the tests test_config*.py compare aioproduce with it.
 // To print them again (Java 17; the class path needs kafka-clients 4.3 and slf4j-api):
 //   java -cp "$CP" KafkaConfigOracle.java keys > keys.tsv
