@@ -6,7 +6,7 @@ from aioproduce._native.watcher cimport Wakeups, Watched, Watcher, begin_wait, l
 
 
 cdef int _PENDING, _SUCCEEDED, _FAILED, _SPLIT
-# What each outcome is made of: likewise.
+# The class of each outcome; a C variable, too.
 cdef object RecordMetadata
 
 
