@@ -314,7 +314,7 @@ class DeliveryFuture(Watched):
         return self._is_cancelled != 0
 
     def cancel(self, msg: object = None) -> bool:
-        """Mark this handle cancelled and wake its waiters; return False if it was done. The record is still sent."""
+        """Mark this handle cancelled and wake its waiters; return False if done. The record is still sent."""
         if self.done():
             return False
         wakeups = Wakeups(self._result.runtime)
