@@ -1,8 +1,8 @@
 """The path of a record from `await producer.send()` into an open batch: every record pays for it.
 
-`SendPath` is the base of the Producer. Its `send()` makes a `SendCall`, the coroutine that the user awaits. The call
-tries the short path first, which is C from end to end. If something must be decided, converted, awaited or refused,
-it runs the long path instead, the Producer's own coroutine in Python.
+`SendPath` is the base of the Producer. Its `send()` makes a `SendCall`, the coroutine that the user awaits. The
+call tries the short path first, which is C from end to end. If something must be decided, converted, awaited or
+refused, it runs the long path instead, the Producer's own coroutine in Python.
 
 Invariants:
 
@@ -103,7 +103,7 @@ class SendPath:
             appenders: The open batches by topic; the accumulator's own dictionary.
             is_running: Returns whether the event loop of this thread runs.
             on_next_turn: Schedules a callback for the loop's next turn.
-            is_plain: Whether keys and values are bytes already, and no interceptor or hook sees the records.
+            is_plain: Whether keys and values are bytes already, and no interceptor sees the records.
             wall_ms: The wall clock if time is simulated. No turn of the loop is due then, because that would
                 depend on the speed of the machine.
         """
@@ -487,6 +487,6 @@ def _never_awaited(is_awaiting: cython.bint) -> None:
     warnings.warn(
         f"coroutine 'Producer.{name}' was never awaited: nothing was sent",
         RuntimeWarning,
-        # The line that dropped it. Interpreted, this function and the destructor have frames; compiled, neither has.
+        # The line that dropped it: compiled functions have no frames; interpreted, this and the destructor do.
         stacklevel=1 if cython.compiled else 3,
     )
