@@ -272,8 +272,8 @@ def decompress(codec_id: int, data: BytesLike, *, max_size: int = 128 * 1024 * 1
         max_size: The most bytes to return; a larger result is refused before it is made.
 
     Raises:
-        ProtocolError: if the codec is unknown, if the data are not the codec's, end early or have trailing bytes, or
-            if the result would be larger than `max_size`.
+        ProtocolError: if the codec is unknown, if the data are not the codec's, end early or have trailing bytes,
+            or if the result would be larger than `max_size`.
     """
     import cramjam
 

@@ -1,6 +1,6 @@
-"""The facts of this installation: whether the hot path is compiled, by which tools, and the installed libraries.
+"""The facts of this installation: whether the hot path is compiled, by which tools, and the libraries.
 
-`build_info()` is public, for bug reports and deployments. The producer calls `tell_if_interpreted()` when it starts.
+`build_info()` is public, for bug reports and deployments. The producer calls `tell_if_interpreted()` at its start.
 The module is imported only when one of the two is needed. (A module named `build_info` would hide the function.)
 
 Invariants:
@@ -148,8 +148,8 @@ def build_info() -> BuildInfo:
 def tell_if_interpreted() -> None:
     """Log once that the hot path is interpreted, with the reason and the remedy.
 
-    It uses `logging`, not `warnings`: no line of the caller's code can change the installation, and the message must
-    not become an exception. `AIOPRODUCE_PURE=1` means that it is intended, and silences the message.
+    It uses `logging`, not `warnings`: no line of the caller's code can change the installation, and the message
+    must not become an exception. `AIOPRODUCE_PURE=1` means that it is intended, and silences the message.
     """
     global _is_told
     if _is_told:
