@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The path of a record from a sending thread to the loop thread: every record of `BlockingProducer` pays for it.
 
-`BlockingPath` is the base of the BlockingProducer. Its `send()` puts a record into the `HandOver`. If something must
-be decided or awaited, it calls the BlockingProducer's own method instead. The loop thread removes all queued records
-at once and puts them into batches.
+`BlockingPath` is the base of the BlockingProducer. Its `send()` puts a record into the `HandOver`. If something
+must be decided or awaited, it calls the BlockingProducer's own method instead. The loop thread removes all queued
+records at once and puts them into batches.
 
 Invariants:
 

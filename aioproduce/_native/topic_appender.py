@@ -1,9 +1,9 @@
 """The append of a record to an open batch: the part of `send()` that needs no decision.
 
 The RecordAccumulator owns one `TopicAppender` per topic. It sets the open batches and the partitions of *keyless*
-records: records without a partition and without a key that chooses one. Keyless records go to one *sticky* partition
-until its share is used up, or each to the next in a *line* of partitions. `append()` returns None if something must
-be decided (no open batch, a full batch, a share or a line used up). The accumulator then decides.
+records: records without a partition and without a key that chooses one. Keyless records go to one *sticky*
+partition until its share is used up, or each to the next in a *line* of partitions. `append()` returns None if
+something must be decided (no open batch, a full batch, a share or a line used up). The accumulator then decides.
 
 Invariants:
 
@@ -107,7 +107,7 @@ class TopicAppender:
 
     @property
     def turns_left(self) -> int:
-        """Return the number of unused places in the line."""
+        """The number of unused places in the line."""
         return 0 if self._line is None else max(len(self._line) - self._line_at, 0)
 
     def next_keyless(self) -> cython.Py_ssize_t:
