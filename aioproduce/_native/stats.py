@@ -263,7 +263,7 @@ class Distribution(Spread):
         raise AssertionError("the counts add up")
 
     def histogram(self, bounds: tuple[float, ...]) -> list[int]:
-        """Return how many values ever recorded are at most each of the ascending bounds; the last is the count of all.
+        """Return how many of all values are at most each of the ascending bounds; the last number is of all.
 
         A value counts for a bound if the upper end of its bucket does. So no value is reported as too small.
         """
