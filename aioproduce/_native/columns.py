@@ -56,7 +56,7 @@ class _Rows:
     """
 
     def _set_rows(self, length: int, row: int, validity: object) -> None:
-        """Begin an Arrow array of `length` rows from `row` on; `validity` has a bit for each; None means no nulls."""
+        """Begin an Arrow array of `length` rows from `row` on; `validity` has a bit for each, None: no nulls."""
         if length < 0 or row < 0:
             raise ValueError(f"an Arrow array of {length} rows from {row} on: neither is ever negative")
         self._kept: list[memoryview] = []

@@ -61,7 +61,7 @@ class RecordSpan:
 
     @property
     def is_acknowledged(self) -> bool:
-        """Return whether all records are acknowledged."""
+        """Whether all records are acknowledged."""
         return all(result.status == SUCCEEDED for result in self.results)
 
     def future(self, index: int) -> DeliveryFuture:
@@ -171,7 +171,7 @@ def span_of_batch(records: RecordBatchBuffer, result: BatchResult) -> RecordSpan
     position: cython.Py_ssize_t = RECORD_BATCH_OVERHEAD
     for index in range(count):
         after: cython.Py_ssize_t = 0
-        # This package wrote the bytes, so nothing is checked: length, attributes, timestamp, offset, key, value, headers.
+        # Our own bytes, so unchecked: length, attributes, timestamp, offset, key, value, headers.
         for field in range(5):
             raw: cython.ulonglong = 0
             shift: cython.int = 0
