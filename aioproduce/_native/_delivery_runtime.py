@@ -15,8 +15,8 @@ class DeliveryRuntime(Protocol):
     """The driver's side of a delivery.
 
     If tasks cannot suspend on a `Watcher`, as asyncio's can, it also has a coroutine function `wait(delivery,
-    is_quiet)`. This returns the outcome of a delivery; a quiet wait returns None. If the outcome is known already, it
-    takes a turn of the loop.
+    is_quiet)`. This returns the outcome of a delivery; a quiet wait returns None. If the outcome is known
+    already, it takes a turn of the loop.
     """
 
     def get_loop(self) -> Any:

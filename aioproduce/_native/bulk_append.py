@@ -2,8 +2,9 @@
 """The append of many records to open batches: the part of the bulk calls that needs no decision.
 
 `producer.bulk` calls it with columns. `BulkAppender.append()` runs row by row. It stops at a row that needs a
-decision (no open batch, a full batch, the sticky share used up) or must be refused. The caller sends that row on the
-long path and calls again. The result is a `RecordSpan`: the batches' results and a few numbers per record, no object.
+decision (no open batch, a full batch, the sticky share used up) or must be refused. The caller sends that row on
+the long path and calls again. The result is a `RecordSpan`: the batches' results and a few numbers per record, no
+object.
 
 Invariants:
 

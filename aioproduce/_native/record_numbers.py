@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Numbers for an audited producer's records: one 24-byte header `ap.id` in each, written with the record.
 
-If a topic's records are numbered, `topic_appender`, `bulk_append` and `core/producer_batch` call this module instead
-of `RecordBatchBuffer.try_append()`. It writes after the user's headers
+If a topic's records are numbered, `topic_appender`, `bulk_append` and `core/producer_batch` call this module
+instead of `RecordBatchBuffer.try_append()`. It writes after the user's headers
 
     10 "ap.id" 48 <16 bytes: the producer> <8 bytes: the number, big-endian>
 
@@ -60,7 +60,7 @@ class RecordNumbers:
         next: The number of the next record.
 
     Raises:
-        ValueError: if `producer_id` has not 16 bytes.
+        ValueError: if `producer_id` does not have 16 bytes.
     """
 
     def __init__(self, producer_id: bytes) -> None:
