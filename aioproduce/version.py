@@ -1,4 +1,4 @@
-"""The version of aioproduce, for whoever tells it: the package's own front, bug reports, metrics."""
+"""The version of aioproduce, for the package itself, bug reports and metrics."""
 
 from __future__ import annotations
 

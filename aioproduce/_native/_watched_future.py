@@ -2,8 +2,8 @@
 
 At run time `Watched` is the class of `watcher`. asyncio accepts a delivery because it behaves like a future
 (`asyncio.isfuture()`), and neither needs nor gets the class. Type checkers know only the class: without this base,
-they would refuse a delivery for `asyncio.wait()` and for parameters of the type `asyncio.Future[RecordMetadata]`. At
-run time `isinstance(delivery, asyncio.Future)` is False, although type checkers take it as True.
+they would refuse a delivery for `asyncio.wait()` and for parameters of `asyncio.Future[RecordMetadata]`. At run
+time `isinstance(delivery, asyncio.Future)` is False, although type checkers take it as True.
 """
 
 from __future__ import annotations
