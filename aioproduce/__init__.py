@@ -6,8 +6,8 @@
         delivery = await producer.send("orders", b"42")  # accepted
         metadata = await delivery                        # acknowledged
 
-All public names are here and in `aioproduce.errors`; they are loaded when first asked for, so that importing
-the package is cheap.
+All public names are here and in `aioproduce.errors`. Each is loaded at its first use, so that importing the package
+is cheap.
 """
 
 from __future__ import annotations

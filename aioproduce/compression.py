@@ -1,19 +1,21 @@
-"""The codecs of record batches: what Kafka's own readers accept, at Kafka's levels.
+"""The codecs of record batches, at Kafka's levels, with output that Kafka's own readers accept.
 
-`codec_for()` is called once per producer, at its start; `compress()` once per batch, in any thread: a codec has no
-state. `core.batching.batch_compression` asks `cost()` to decide in which.
+The producer calls `codec_for()` once, at its start, and `compress()` once per batch, in any thread: a codec has no
+state. `core.batching.batch_compression` chooses the thread by `cost()`.
 `decompress()` is for the embedded cluster and tests: a producer never decompresses.
 
-1. Every output is readable by Kafka's Java code (tried on Kafka's own DumpLogSegments): snappy in the framing
-   of `snappy-java`, lz4 as frames of independent 64 KiB blocks without content size (Kafka's reader refuses
-   linked blocks, which rules out cramjam's lz4), gzip and zstd as plain single frames.
-2. Levels are Kafka's. Where a library counts differently, the table is in `_Lz4`'s docstring.
-3. `decompress()` answers any bytes with at most `max_size` bytes or a ProtocolError.
-4. `compress()` holds the interpreter lock for its first and last microseconds only. Tried with a thread that
-   yields in turn: with each codec at work on 16 KiB to 4 MiB (up to 200 ms at a time) the median gap it saw was
-   the 56 us that its own yield takes on an idle machine, p99 below 0.14 ms, whatever the size.
-5. The libraries, some milliseconds to load, are loaded by `codec_for()` (each by the codecs that need it) and by
-   `decompress()`: not by an import of this module, and not by the first batch.
+Invariants:
+
+1. Kafka's Java code can read every output (tested with Kafka's own DumpLogSegments). snappy has the framing of
+   `snappy-java`. lz4 has frames of independent 64 KiB blocks without content size: Kafka's reader refuses linked
+   blocks, which rules out cramjam's lz4. gzip and zstd are plain single frames.
+2. Levels are Kafka's. The lz4 library counts differently: `_Lz4`'s docstring has the table.
+3. `decompress()` returns at most `max_size` bytes for any input, or raises a ProtocolError.
+4. `compress()` holds the interpreter lock for its first and last microseconds only. Measured with a second thread
+   that yields in a loop, while each codec compressed 16 KiB to 4 MiB (up to 200 ms a call): at every size the
+   median gap was the 56 us of a yield on an idle machine, and p99 was below 0.14 ms.
+5. `codec_for()` loads the library of its codec, and `decompress()` loads its own. That takes some milliseconds, so
+   neither the import of this module nor the first batch does it.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 
 CODECS: Final[dict[str, int]] = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""Name, as in `compression.type`, -> id, as in the low three bits of a batch's attributes."""
+"""Name in `compression.type` -> id in the low three bits of a batch's attributes."""
 
 GZIP_LEVELS: Final = range(1, 10)
-"""And -1 for the library's own default, 6."""
+"""-1 is valid, too: the library's default, 6."""
 LZ4_LEVELS: Final = range(1, 18)
 ZSTD_LEVELS: Final = range(-131072, 23)
 
@@ -42,21 +44,21 @@ DEFAULT_GZIP_LEVEL: Final = -1
 DEFAULT_LZ4_LEVEL: Final = 9
 DEFAULT_ZSTD_LEVEL: Final = 3
 
-# zlib's own default level behind -1; cramjam takes no negative one.
+# The level that zlib uses for -1. cramjam does not accept negative levels.
 _ZLIB_DEFAULT_LEVEL = 6
 
-# LZ4HC_CLEVEL_MIN as lz4.frame has it, and LZ4HC_CLEVEL_MAX.
+# LZ4HC_CLEVEL_MIN in lz4.frame, and LZ4HC_CLEVEL_MAX.
 _LZ4_LOWEST_HIGH = 3
 _LZ4_HIGHEST = 12
 
-# snappy-java's stream: magic, version, lowest compatible version, then blocks with their length.
+# snappy-java's stream: magic, version, lowest compatible version, then length and bytes of each block.
 _SNAPPY_JAVA_MAGIC = b"\x82SNAPPY\x00"
 _SNAPPY_JAVA_HEADER = _SNAPPY_JAVA_MAGIC + struct.pack(">ii", 1, 1)
-# The block size of snappy-java's SnappyOutputStream, which Java's producer uses as it comes.
+# The default block size of snappy-java's SnappyOutputStream, which Java's producer uses.
 _SNAPPY_BLOCK_SIZE = 32 * 1024
 _INT32 = struct.Struct(">i")
 
-# `cost()`: seconds for a call, and for a byte at a level. The libraries set their state up anew for each call.
+# `cost()`: seconds per call, and per byte at a level. The libraries set up their state again for each call.
 _NANO = 1e-9
 _SNAPPY_CALL, _SNAPPY_BYTE = 2e-6, 1.6 * _NANO
 _LZ4_CALL, _LZ4_HIGH_CALL, _LZ4_FAST_BYTE = 2e-6, 8e-6, 1.8 * _NANO
@@ -72,7 +74,7 @@ _ZSTD_BYTE: Final = (
 )
 """Nanoseconds at levels 1 to 22."""
 
-# The first guess at how much bigger decompressed records are.
+# The first guess of decompressed size / compressed size.
 _ZSTD_FIRST_GUESS = 4
 
 
@@ -85,16 +87,16 @@ class Codec(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in `compression.type`."""
+        """The codec's name in `compression.type`."""
 
     def compress(self, data: BytesLike, /) -> bytes:
-        """Compress in one piece. Releases the interpreter lock, so another thread may call it."""
+        """Compress the data in one call, and release the interpreter lock for it. Any thread may call it."""
 
     def cost(self, size: int, /) -> float:
-        """About how long `compress()` of so many bytes takes, in seconds of one processor.
+        """Return an estimate of the CPU seconds of `compress()` for so many bytes.
 
-        Measured on 64 KiB of JSON lines, on one server; there within a factor of 2 from 1 KiB to 1 MiB, and up to
-        10 too high for bytes that do not compress. Good for the choice between here and elsewhere, no more.
+        Measured on 64 KiB of JSON lines, on one server. There it is right within a factor of 2 from 1 KiB to 1 MiB,
+        and up to 10 times too high for bytes that do not compress. Use it only to choose a thread.
         """
 
 
@@ -110,7 +112,7 @@ class _Gzip:
 
     @property
     def library_level(self) -> int:
-        """The level that zlib is given."""
+        """The level for zlib."""
         return _ZLIB_DEFAULT_LEVEL if self.level == DEFAULT_GZIP_LEVEL else self.level
 
     def compress(self, data: BytesLike, /) -> bytes:
@@ -147,7 +149,7 @@ class _Snappy:
 class _Lz4:
     """LZ4 frames.
 
-    | Kafka's level | Java's producer                  | here, of `lz4.frame`                               |
+    | Kafka's level | Java's producer                  | here, in `lz4.frame`                               |
     |---------------|----------------------------------|----------------------------------------------------|
     | 9, default    | the fast compressor, not level 9 | 0, the fast compressor                             |
     | 1, 2          | the high compressor's lowest     | 3; below that `lz4.frame` uses the fast compressor |
@@ -162,7 +164,7 @@ class _Lz4:
 
     @property
     def library_level(self) -> int:
-        """The level that `lz4.frame` is given."""
+        """The level for `lz4.frame`."""
         if self.level == DEFAULT_LZ4_LEVEL:
             return 0
         return min(max(self.level, _LZ4_LOWEST_HIGH), _LZ4_HIGHEST)
@@ -210,16 +212,16 @@ def codec_for(
     lz4_level: int = DEFAULT_LZ4_LEVEL,
     zstd_level: int = DEFAULT_ZSTD_LEVEL,
 ) -> Codec | None:
-    """The codec of a `compression.type`, with its library loaded; or None for `none`.
+    """Load the codec of a `compression.type` and its library; return None for `none`.
 
     Args:
         name: A key of `CODECS`.
-        gzip_level: `compression.gzip.level`, used by gzip alone; the others likewise.
-        lz4_level: `compression.lz4.level`.
-        zstd_level: `compression.zstd.level`.
+        gzip_level: `compression.gzip.level`, for gzip only.
+        lz4_level: `compression.lz4.level`, for lz4 only.
+        zstd_level: `compression.zstd.level`, for zstd only.
 
     Raises:
-        ConfigError: No such codec, or a level that it does not have.
+        ConfigError: if there is no such codec, or the codec has no such level.
 
     Example:
         >>> codec = codec_for("zstd", zstd_level=1)
@@ -262,16 +264,16 @@ def _no_such_level(codec: str, level: int, levels: str) -> ConfigError:
 
 
 def decompress(codec_id: int, data: BytesLike, *, max_size: int = 128 * 1024 * 1024) -> bytes:
-    """Decompress the records of a batch, whichever client compressed them.
+    """Decompress the records of a batch from any client.
 
     Args:
-        codec_id: The low three bits of the batch's attributes; 0 gives the data back.
+        codec_id: The low three bits of the batch's attributes; 0 returns the data as they are.
         data: The compressed records.
-        max_size: The most bytes to answer; more is refused before it is made.
+        max_size: The most bytes to return; a larger result is refused before it is made.
 
     Raises:
-        ProtocolError: The codec is unknown, the data is not the codec's, ends early, has more behind it, or
-            is larger than `max_size` when decompressed.
+        ProtocolError: if the codec is unknown, if the data are not the codec's, end early or have trailing bytes,
+            or if the result would be larger than `max_size`.
     """
     import cramjam
 
@@ -292,7 +294,7 @@ def decompress(codec_id: int, data: BytesLike, *, max_size: int = 128 * 1024 * 1
             case _:
                 raise ProtocolError(f"unknown compression codec {codec_id}")
     except (zlib.error, cramjam.DecompressionError, RuntimeError, ValueError, EOFError) as error:
-        # RuntimeError is what lz4.frame raises for anything wrong in a frame.
+        # lz4.frame raises RuntimeError for every fault of a frame.
         raise ProtocolError(f"records cannot be decompressed (codec {codec_id}): {error}") from error
     if len(decompressed) > max_size:
         raise _too_large(max_size)
@@ -304,7 +306,7 @@ def _too_large(max_size: int) -> ProtocolError:
 
 
 def _read_whole(reader: Any, codec: str, data: BytesLike, max_size: int) -> bytes:
-    """What a decompressor of one stream makes of all the data."""
+    """Decompress data that must be exactly one stream."""
     decompressed: bytes = reader.decompress(data, max_size + 1)
     if len(decompressed) > max_size:
         raise _too_large(max_size)
@@ -315,7 +317,7 @@ def _read_whole(reader: Any, codec: str, data: BytesLike, max_size: int) -> byte
 
 def _unsnap(data: memoryview, max_size: int) -> bytes:
     if bytes(data[: len(_SNAPPY_JAVA_MAGIC)]) != _SNAPPY_JAVA_MAGIC:
-        # One bare block: what clients without snappy-java's framing write.
+        # One bare block, from a client without snappy-java's framing.
         return _unsnap_block(data, max_size, max_size)
     if len(data) < len(_SNAPPY_JAVA_HEADER):
         raise ProtocolError("snappy data ends within its header")
@@ -339,7 +341,7 @@ def _unsnap(data: memoryview, max_size: int) -> bytes:
 def _unsnap_block(block: memoryview, room: int, max_size: int) -> bytes:
     import cramjam
 
-    # The length that a block claims is what the library allocates.
+    # The library allocates the length that the block claims, so it is checked first.
     if cramjam.snappy.decompress_raw_len(block) > room:
         raise _too_large(max_size)
     return bytes(cramjam.snappy.decompress_raw(block))
@@ -348,7 +350,7 @@ def _unsnap_block(block: memoryview, room: int, max_size: int) -> bytes:
 def _unzstd(data: BytesLike, max_size: int) -> bytes:
     import cramjam
 
-    # cramjam decompresses without a bound, or into a buffer that must be large enough; so the buffer grows.
+    # cramjam decompresses without a bound, or into a buffer that must be large enough. So the buffer grows.
     room = min(max_size, max(_ZSTD_FIRST_GUESS * len(data), 64 * 1024))
     while True:
         target = bytearray(room)
@@ -366,7 +368,7 @@ def _unzstd(data: BytesLike, max_size: int) -> bytes:
 
 
 def codec_of(config: ProducerConfig) -> Codec | None:
-    """The codec of a producer's settings; `None` where it does not compress."""
+    """Return the codec of a producer's settings; `None` without compression."""
     return codec_for(
         config.compression_type,
         gzip_level=config.compression_gzip_level,

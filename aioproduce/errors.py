@@ -101,9 +101,7 @@ class ProducerError(PortableError):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if (
-            cls.__module__.partition(".")[0] == "aioproduce"
-        ):  # a class of a user's own keeps its parent's section
+        if cls.__module__.partition(".")[0] == "aioproduce":  # a user's own class keeps its parent's section
             cls.documentation = f"{DOCUMENTATION}#{cls.__name__.lower()}"
             cls.__notes__ = cast("list[str]", (f"See {cls.documentation}",))
             _let_attributes_be_left_out(cls)

@@ -1,15 +1,14 @@
-"""What this installation is made of: whether the hot path is compiled, by what, and the libraries beneath.
+"""The facts of this installation: whether the hot path is compiled, by which tools, and the libraries.
 
-`build_info()` is public, for bug reports and for whoever deploys; `tell_if_interpreted()` is called by the producer
-when it starts. Nothing here is imported before one of the two is wanted. (A module of the function's own name would
-hide it.)
+`build_info()` is public, for bug reports and deployments. The producer calls `tell_if_interpreted()` at its start.
+The module is imported only when one of the two is needed. (A module named `build_info` would hide the function.)
 
 Invariants:
 
-1. What is said of an extension is read from its own binary (the build record that `setup.py` puts there), never
-   from a file beside it that could be of another build.
-2. That the hot path is interpreted is said once in a process, through `logging`: an import stays silent, and where
-   warnings are errors nothing breaks.
+1. The facts of an extension are read from its own binary (the build record that `setup.py` puts there), never from
+   a file next to it, which could belong to another build.
+2. An interpreted hot path is logged once per process, through `logging`. An import stays silent, and nothing breaks
+   if warnings are errors.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ class NativeModule:
     """One module of the hot path.
 
     Attributes:
-        name: Its name within `aioproduce._native`.
-        is_compiled: Whether the extension is loaded, and not the source beside it.
-        cython: The version of Cython that translated it; `None` where it is interpreted, or does not tell.
+        name: The module's name within `aioproduce._native`.
+        is_compiled: Whether the extension is loaded, and not the source next to it.
+        cython: The version of Cython that translated it; `None` if it is interpreted or has no build record.
         options: The C compiler's options that `setup.py` and `CFLAGS` set, as in `"-O3 -g0"`; the last one counts.
         compiler: The C compiler, as in `"GCC 12.2.0"`.
-        source_digest: Identifies the sources that it was compiled from (SHA-256, see `setup.py`).
+        source_digest: The SHA-256 digest of the sources that it was compiled from (see `setup.py`).
     """
 
     name: str
@@ -65,17 +64,17 @@ class NativeModule:
 @final
 @dataclass(frozen=True, slots=True)
 class BuildInfo:
-    """What an installation of aioproduce is made of.
+    """The facts of an installation of aioproduce.
 
     Attributes:
-        version: That of aioproduce.
-        modules: Those of the hot path.
+        version: The version of aioproduce.
+        modules: The modules of the hot path.
         python: Implementation and version, as in `"CPython 3.11.7"`.
         is_free_threaded: Whether this Python was built to run without the GIL.
         platform: System and machine.
-        libraries: Name and version of what is installed of the libraries that aioproduce uses; `None` for what
-            is not (uvloop and trio are optional).
-        has_hardware_crc32c: Whether checksums are computed by the processor's own instruction.
+        libraries: Name and version of each library that aioproduce uses; `None` if it is not installed (uvloop
+            and trio are optional).
+        has_hardware_crc32c: Whether the processor's own instruction computes checksums.
     """
 
     version: str
@@ -97,7 +96,7 @@ class BuildInfo:
         return tuple(module.name for module in self.modules if not module.is_compiled)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as what `json.dumps()` takes."""
+        """Return all facts as a dictionary for `json.dumps()`."""
         return {**asdict(self), "compiled": self.compiled, "libraries": dict(self.libraries)}
 
     def __str__(self) -> str:
@@ -109,7 +108,7 @@ class BuildInfo:
     def _how_built(self) -> str:
         if self.interpreted_modules:
             return f"interpreted ({', '.join(self.interpreted_modules)})"
-        # Of one build all say the same; of a mixture each is named.
+        # Modules of one build have the same text. A mixture of builds shows each text.
         makers = {
             f"Cython {module.cython}, {module.compiler} {module.options}".rstrip()
             if module.cython
@@ -120,9 +119,9 @@ class BuildInfo:
 
 
 def build_info() -> BuildInfo:
-    """Tell what this installation is made of.
+    """Return the facts of this installation.
 
-    Takes some milliseconds: it loads the hot path and reads its files.
+    This takes some milliseconds: it loads the hot path and reads its files.
 
     Example:
         >>> print(aioproduce.build_info())
@@ -149,8 +148,8 @@ def build_info() -> BuildInfo:
 def tell_if_interpreted() -> None:
     """Log once that the hot path is interpreted, with the reason and the remedy.
 
-    A warning of `logging`, not of `warnings`: it is about the installation, which no line of the caller's code can
-    mend, and must not become an exception. Setting `AIOPRODUCE_PURE=1` says that it is meant, and silences it.
+    It uses `logging`, not `warnings`: no line of the caller's code can change the installation, and the message
+    must not become an exception. `AIOPRODUCE_PURE=1` means that it is intended, and silences the message.
     """
     global _is_told
     if _is_told:
@@ -161,7 +160,7 @@ def tell_if_interpreted() -> None:
         _log.warning(
             "the hot path runs interpreted, several times slower: no compiled extension of %s for %s was found. "
             "Install a C compiler and reinstall (pip install --force-reinstall --no-cache-dir --no-deps "
-            "aioproduce), or use a platform that there is a wheel for; set %s=1 if this is meant",
+            "aioproduce), or use a platform with a wheel; set %s=1 if this is intended",
             ", ".join(f"aioproduce._native.{name}" for name in interpreted),
             sys.implementation.cache_tag,
             _SILENCER,

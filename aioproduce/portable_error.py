@@ -2,7 +2,7 @@
 
 Called by `errors`, which derives from `PortableError`, and by modules that raise one error several times
 (`copy_of`). `multiprocessing`, `concurrent.futures` and Celery move errors between processes by pickle. There a
-pickle that fails hides the error, or breaks the pool.
+failing pickle hides the error or breaks the pool.
 
 Invariants:
 
@@ -35,7 +35,7 @@ class PortableError(Exception):
         return copy_of(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # The cause is shared: it is somebody else's, and may refuse to be copied.
+        # The cause is shared: it may belong to another library and refuse to be copied.
         copied = memo[id(self)] = copy_of(self)
 
         def own(value: object) -> object:
@@ -58,7 +58,7 @@ class PortableError(Exception):
 
 @final
 class RemoteCause(PortableError):
-    """The cause of an unpickled error, where the cause's own object stayed in the process that it was raised in.
+    """The cause of an unpickled error, if the cause's own object stayed in the process that raised it.
 
     Its text is the cause's type and message, e.g. `httpx.ConnectError: connection refused`.
     """
@@ -66,9 +66,9 @@ class RemoteCause(PortableError):
 
 @final
 class LeftBehind:
-    """A value of an unpickled error that stayed in the process where the error was raised: a delivery, say.
+    """A stand-in for a value, for example a delivery, that stayed in the process that raised the error.
 
-    Its `repr` is the value's. It can be awaited, as a delivery can, and raises then.
+    Its `repr` is the value's. Awaiting it raises RuntimeError.
 
     Args:
         text: The value's `repr`.
@@ -98,7 +98,7 @@ class LeftBehind:
 
 
 def copy_of(error: E) -> E:
-    """The same error without its traceback, which is for whoever raises the copy to begin."""
+    """Return a copy of an error without its traceback. Raising the copy begins a new one."""
     kind: Any = type(error)
     args = error.args
     if isinstance(error, OSError) and error.filename is not None:
@@ -118,26 +118,26 @@ def copy_of(error: E) -> E:
 
 @lru_cache
 def _built_in(kind: Any) -> Any:
-    """The exception of Python's own that a class derives from, and whose structure in C its instances have."""
+    """Return the built-in exception that a class derives from, which sets the C structure of its instances."""
     while kind.__module__ != "builtins":
         kind = kind.__base__
     return kind
 
 
 def _made(kind: Any, *args: object) -> Any:
-    """An error of these `args`, past its own `__init__`, which may want more than those."""
+    """Make an error with these `args`, without its own `__init__`, which may require more arguments."""
     built_in = _built_in(kind)
     made = built_in.__new__(kind, *args)
-    built_in.__init__(made, *args)  # sets what is not in `args` and the `__dict__`: `OSError.errno`, say
+    built_in.__init__(made, *args)  # sets fields outside `args` and `__dict__`, e.g. `OSError.errno`
     return made
 
 
 def _carried(value: Any, carry: Callable[[Any], object], instead: Callable[[Any], object]) -> object:
-    """The value where it can be carried, else what stands for it; element by element in a sequence."""
+    """Return `carry(value)`; if that fails, `instead(value)`, or in a sequence one of the two per element."""
     is_sequence = isinstance(value, Sequence) and not isinstance(value, str | bytes)
     try:
         return carry(value)
-    except Exception:  # whatever an object raises that does not want to be carried
+    except Exception:  # an object may raise any error to refuse
         return [_whole(each, carry, instead) for each in value] if is_sequence else instead(value)
 
 
@@ -162,7 +162,7 @@ def _if_it_comes_back(value: object) -> object:
 
 
 def _pickled_cause(cause: BaseException, before: frozenset[int] = frozenset()) -> BaseException:
-    """The cause, or what stands for it. `before` are the ids of those that it is the cause of."""
+    """Return the cause or its stand-in. `before` are the ids of the errors that it is the cause of."""
     if isinstance(cause, PortableError):
         return cause
     kind: Any = type(cause)
@@ -180,5 +180,5 @@ def _pickled_cause(cause: BaseException, before: frozenset[int] = frozenset()) -
 def _text_of(value: object, text: Callable[[object], str]) -> str:
     try:
         return text(value)[:_TEXT_LENGTH]
-    except Exception as error:  # its own code, which may do anything
+    except Exception as error:  # the value's own code may raise anything
         return f"<{type(value).__qualname__}, whose text raised {type(error).__qualname__}>"

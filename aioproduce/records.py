@@ -1,6 +1,6 @@
-"""The values that go in and come out: what is sent, where to, and what the broker said of it.
+"""The values of the API: records to send, partitions, and the metadata of acknowledged records.
 
-Called by every floor; imports nothing of ours. All are immutable.
+Every layer uses them. The module imports nothing of ours. All values are immutable.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
-"""What a key or a value is where no serializer makes it."""
+"""A key or a value without a serializer."""
 
 Header: TypeAlias = tuple[str, bytes | None]
-"""One record header: a name and its value; a header may have a null value, never a null name."""
+"""One record header: a name and a value. The value may be null, the name never."""
 
 Headers: TypeAlias = Iterable[Header]
-"""Record headers in order; a name may come more than once (KIP-82)."""
+"""Record headers in order. A name may occur more than once (KIP-82)."""
 
 
 class NotGiven(Enum):
@@ -31,7 +31,7 @@ class NotGiven(Enum):
 
 
 NOT_GIVEN: Final = NotGiven.NOT_GIVEN
-"""Stands for the value of a `send()` that names none: `None` would be a tombstone."""
+"""The value of a `send()` call without a value: `None` would be a tombstone."""
 
 
 class TopicPartition(NamedTuple):
@@ -46,12 +46,13 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRecord:
-    """One record to send, as `Producer.send()` takes it whole.
+    """One record to send, for `Producer.send()`.
 
     Args:
         topic: The topic's name.
-        value: The value; bytes, `None` (a tombstone), or whatever the value serializer takes.
-        key: The key, likewise. Records of one key go to one partition, in order.
+        value: Bytes, `None` (a tombstone), or an object that the value serializer accepts.
+        key: Bytes, `None`, or an object that the key serializer accepts. Records with the same key go to the same
+            partition, in order.
         partition: The partition to send to; `None` lets the partitioner choose.
         timestamp: Milliseconds since the epoch, or an aware datetime; `None` means the time of `send()`.
         headers: `(name, value)` pairs.
@@ -70,17 +71,17 @@ class ProducerRecord:
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record lies in the log.
+    """The place of an acknowledged record in the log.
 
     Attributes:
         topic: The topic's name.
-        partition: The partition's number; -1 in the callback of a record that never got one.
-        offset: The record's offset, or -1 when it is not known: with `acks=0`, and when the broker answered
-            that it already has the record (DUPLICATE_SEQUENCE_NUMBER) without saying where.
-        timestamp: Milliseconds since the epoch: the broker's append time where the topic has
-            `message.timestamp.type=LogAppendTime`, else the record's own; -1 when not known.
-        serialized_key_size: Bytes of the key, -1 for a null key.
-        serialized_value_size: Bytes of the value, -1 for a null value.
+        partition: The partition's number; -1 in the callback of a record for which no partition was chosen.
+        offset: The record's offset; -1 if it is not known: with `acks=0`, and if the broker answered that it
+            already has the record (DUPLICATE_SEQUENCE_NUMBER) without its offset.
+        timestamp: Milliseconds since the epoch: the broker's append time if the topic has
+            `message.timestamp.type=LogAppendTime`, else the record's own; -1 if not known.
+        serialized_key_size: Bytes of the key; -1 for a null key.
+        serialized_value_size: Bytes of the value; -1 for a null value.
     """
 
     topic: str
@@ -97,19 +98,19 @@ class RecordMetadata(NamedTuple):
 
     @property
     def has_offset(self) -> bool:
-        """Whether the broker told the offset."""
+        """Whether the offset is known."""
         return self.offset >= 0
 
 
 class PartitionInfo(NamedTuple):
-    """One partition as the cluster's metadata has it.
+    """One partition in the cluster's metadata.
 
     Attributes:
         topic: The topic's name.
         partition: The partition's number.
-        leader: The leader's node id, -1 while there is none.
+        leader: The leader's node id; -1 if there is none.
         replicas: Node ids of the replicas.
-        in_sync_replicas: Node ids of those that keep up.
+        in_sync_replicas: Node ids of the in-sync replicas.
     """
 
     topic: str
@@ -120,15 +121,15 @@ class PartitionInfo(NamedTuple):
 
 
 class SilentBroker(NamedTuple):
-    """A broker that stopped answering: requests wait for it, and for a second or more no byte came.
+    """A broker that stopped answering: requests wait for it, and no byte came for a second or more.
 
     Attributes:
         node_id: The broker's id; negative for a bootstrap server, before metadata says which broker it is.
-        host: Where it listens.
-        port: Its port.
-        seconds: For how long it has said nothing.
-        requests: Requests that wait for its answer; 0 while it is being connected to again.
-        records: Accepted records without an outcome whose partitions it leads.
+        host: The broker's host.
+        port: The broker's port.
+        seconds: Seconds since its last byte.
+        requests: Requests that wait for its answer; 0 while the producer reconnects to it.
+        records: Accepted records without an outcome, in partitions that it leads.
     """
 
     node_id: int
@@ -140,10 +141,10 @@ class SilentBroker(NamedTuple):
 
 
 class ClusterInfo(NamedTuple):
-    """What `Producer.check()` found.
+    """The cluster that `Producer.check()` found.
 
     Attributes:
-        cluster_id: The cluster's id, `None` from brokers that do not tell.
+        cluster_id: The cluster's id; `None` if the broker does not report one.
         brokers: Node id -> `host:port`.
     """
 
@@ -153,12 +154,12 @@ class ClusterInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """How far a consumer group has come in one partition.
+    """The position of a consumer group in one partition.
 
     Args:
-        offset: Of the next record to read: the last one that was processed, plus 1.
-        leader_epoch: Of the last record that was read, where the consumer tells (KIP-320); -1: not known.
-        metadata: A text of one's own, at most the broker's `offset.metadata.max.bytes` (4096).
+        offset: The offset of the next record to read: that of the last processed record, plus 1.
+        leader_epoch: The leader epoch of the last record read, if the consumer reports it (KIP-320); -1: not known.
+        metadata: Any text, of at most the broker's `offset.metadata.max.bytes` (4096).
     """
 
     offset: int
@@ -168,16 +169,16 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """A consumer group, and who in it has read what a transaction is made of (KIP-447).
+    """A consumer group, and its member that read the input of a transaction (KIP-447).
 
-    With a generation and a member the broker refuses offsets of one that has lost its partitions to another.
-    Without them (a consumer that assigned its partitions itself) nobody is refused.
+    With a generation and a member, the broker refuses offsets from a member that lost its partitions to another.
+    Without them (if the consumer assigned its partitions itself), it refuses nobody.
 
     Args:
         group_id: The group's name.
-        generation_id: Of the group's latest rebalance; the member's epoch with KIP-848; -1: none.
+        generation_id: The generation of the group's latest rebalance; with KIP-848 the member's epoch; -1: none.
         member_id: The member's id; empty: none.
-        group_instance_id: Of a static member (KIP-345).
+        group_instance_id: The instance id of a static member (KIP-345).
     """
 
     group_id: str

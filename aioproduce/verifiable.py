@@ -1,4 +1,4 @@
-"""`python -m aioproduce.verifiable`: Kafka's VerifiableProducer with this producer under it (`cli.verifiable`)."""
+"""`python -m aioproduce.verifiable`: Kafka's VerifiableProducer, on top of this producer (`cli.verifiable`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled hot path: record batches, deliveries, key hashing; its README says what is where.
+"""The compiled hot path: record batches, deliveries, key hashing; its README describes each module.
 
-Every module here is one `.py` that Cython compiles and that runs interpreted all the same.
+Each module is one `.py` that Cython compiles, and that also runs interpreted.
 """

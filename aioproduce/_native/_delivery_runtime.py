@@ -1,4 +1,4 @@
-"""What the deliveries need of the event loop: types only, so nothing here is compiled."""
+"""The functions of the event loop that deliveries need: types only, so nothing here is compiled."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
 class DeliveryRuntime(Protocol):
     """The driver's side of a delivery.
 
-    Where tasks cannot suspend on a `Watcher`, as asyncio's do, it has a coroutine function `wait(delivery,
-    is_quiet)` as well: it gives the outcome of a delivery, or None to who waits for the end only, and is a turn of
-    the loop where that is there already.
+    If tasks cannot suspend on a `Watcher`, as asyncio's can, it also has a coroutine function `wait(delivery,
+    is_quiet)`. This returns the outcome of a delivery; a quiet wait returns None. If the outcome is known
+    already, it takes a turn of the loop.
     """
 
     def get_loop(self) -> Any:
-        """The event loop, as `asyncio.Future.get_loop()` answers it."""
+        """Return the event loop, as `asyncio.Future.get_loop()` does."""
 
     def call_soon(self, callback: Callable[..., object], argument: Any, context: Context | None) -> None:
         """Call back in the loop's next turn."""
 
     def callback_failed(self, callback: Callable[..., object], error: BaseException) -> None:
-        """A done-callback raised; what the loop does with its own callbacks' errors."""
+        """Handle the error of a done-callback as the loop handles errors of its own callbacks."""
 
     def cancelled_error(self, message: object) -> BaseException:
-        """The exception that says "cancelled" under this loop."""
+        """Return this loop's exception for a cancelled future."""
 
     def invalid_state_error(self, message: str) -> BaseException:
-        """The exception for asking a pending future for its result."""
+        """Return this loop's exception for reading the result of a pending future."""
 
     def unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
-        """`count` records of a batch failed and nobody ever asked for them; may come from the collector."""
+        """Report `count` failures of a batch that nobody observed; the collector may call it."""
 
 
 class TellingRuntime(DeliveryRuntime, Protocol):
-    """One whose deliveries can give out another library's classes.
+    """A runtime whose deliveries can return another library's classes.
 
     Attributes:
-        outcomes: They; None for our own. Batches that are opened later have them.
+        outcomes: Makes those classes; None for our own. It holds for batches that are opened later.
     """
 
     outcomes: TupleOutcomes | None

@@ -1,6 +1,6 @@
-"""What stands for addresses in interpreted code: the object that holds the bytes. `_memory.pxd` has the addresses.
+"""Stand-ins for addresses in interpreted code: the objects that hold the bytes. `_memory.pxd` has the addresses.
 
-An address knows no end, these do: a part is cut to its size, numbers are whole ones.
+An address has no end, an object has one: a part is cut to its size, and numbers are whole.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def bytes_at(content: bytes | bytearray | memoryview) -> Any:
-    """The first byte."""
+    """Return the first byte's address."""
     return content
 
 
@@ -17,12 +17,12 @@ array_at = view_at = bytes_at
 
 
 def ints_in(content: bytearray | memoryview) -> memoryview:
-    """The first of C's ints."""
+    """Return the first C int's address."""
     return memoryview(content)[: len(content) // 4 * 4].cast("i")
 
 
 def longs_in(content: bytearray | memoryview) -> memoryview:
-    """The first of C's long longs."""
+    """Return the first C long long's address."""
     return memoryview(content)[: len(content) // 8 * 8].cast("q")
 
 
@@ -30,16 +30,16 @@ view_ints, view_longs = ints_in, longs_in
 
 
 def is_aligned(_content: memoryview, _entry: int) -> bool:
-    """Whether C may read numbers of so many bytes there."""
+    """Return whether C may read numbers of `_entry` bytes there."""
     return True
 
 
 def part_at(content: Any, start: int, size: int) -> Any:
-    """Some bytes further on."""
+    """Return `size` bytes from `start` on."""
     return content[start : start + size]
 
 
 def copy(target: bytearray, position: int, source: Any, size: int) -> int:
-    """Copy so many bytes; gives the position behind them."""
+    """Copy `size` bytes; return the position after them."""
     target[position : position + size] = source[:size]
     return position + size

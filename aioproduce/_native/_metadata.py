@@ -1,4 +1,4 @@
-"""What `_metadata.pxd` makes in C, for interpreted code."""
+"""The functions of `_metadata.pxd`, for interpreted code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Reading back the records that a `RecordBatchBuffer` wrote: for batches that are split, not for speed.
+"""Read the records that a `RecordBatchBuffer` wrote, to split a batch. It is not compiled, and not fast.
 
-Not compiled. Only ever our own bytes: nothing is checked.
+The bytes are always our own, so nothing is checked.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def _read_headers(view: memoryview, position: int) -> tuple[list[tuple[str, byte
 
 
 def decode_headers(encoded: bytes) -> list[tuple[str, bytes | None]]:
-    """Headers as a record has them, their count first."""
+    """Decode the headers of a record, their count first."""
     return _read_headers(memoryview(encoded), 0)[0]
 
 
 def read_record(view: memoryview, position: int, base_timestamp: int) -> tuple[Record, int]:
-    """The record at a position, and where the next one begins."""
+    """Return the record at a position, and the position of the next one."""
     _, position = _read_varint(view, position)
     delta, position = _read_varint(view, position + 1)
     _, position = _read_varint(view, position)

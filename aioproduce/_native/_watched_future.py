@@ -1,9 +1,9 @@
-"""The base of `DeliveryFuture`, as type checkers see it: one of asyncio's futures.
+"""The base of `DeliveryFuture` for type checkers: a future of asyncio.
 
-At run time `Watched` is that of `watcher`. asyncio accepts a delivery because it behaves like a future
+At run time `Watched` is the class of `watcher`. asyncio accepts a delivery because it behaves like a future
 (`asyncio.isfuture()`), and neither needs nor gets the class. Type checkers know only the class: without this base,
-`asyncio.wait()` and whatever is annotated `asyncio.Future[RecordMetadata]` would refuse a delivery. So
-`isinstance(delivery, asyncio.Future)` is False, whatever a type checker says of it.
+they would refuse a delivery for `asyncio.wait()` and for parameters of `asyncio.Future[RecordMetadata]`. At run
+time `isinstance(delivery, asyncio.Future)` is False, although type checkers take it as True.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from aioproduce.records import RecordMetadata
 
     class Watched(_Watched, asyncio.Future[RecordMetadata]):
-        """What can be waited for, and is a future."""
+        """An outcome that tasks can wait for, as a future."""
 
         @deprecated("the producer alone settles a delivery")
         def set_result(self, result: RecordMetadata, /) -> None:
-            """Not there: the producer alone settles a delivery."""
+            """Does not exist: only the producer settles a delivery."""
 
         @deprecated("the producer alone settles a delivery")
         def set_exception(self, exception: type | BaseException, /) -> None:
-            """Not there: the producer alone settles a delivery."""
+            """Does not exist: only the producer settles a delivery."""
 
 else:
     from aioproduce._native.watcher import Watched as Watched

@@ -1,17 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The future of one record that a thread sent: `concurrent.futures.Future`'s interface, without its lock.
 
-Made by `BlockingProducer.send()`, in whatever thread; the loop thread accepts its record into a batch, or
-refuses it. It is at once the entry of the queue between the two (`hand_over`): one object a record.
+`BlockingProducer.send()` makes it, in any thread. The loop thread accepts its record into a batch, or refuses it.
+The same object is the entry of the queue between the two threads (`hand_over`): one object per record.
 
 Invariants:
 
-1. What a caller's thread reads of a batch's outcome does not change any more when it is there to be read: status,
-   offset, error, the parts of a split batch. So a thread that finds it settled needs no lock.
-2. Who waits makes a `_Watch` first and looks then whether the record was accepted; the loop thread sets the batch
-   first and looks then for a `_Watch`. One of them sees the other, and then the batch calls back: `_tell()`.
-3. Nothing per record is done when a batch is settled, but for records with a `_Watch` or a delivery callback.
-4. A copy that `fork()` made is never settled: it says so at once.
+1. A settled batch never changes its outcome: status, offset, error, the parts of a split batch. So a thread that
+   finds it settled needs no lock.
+2. A waiting thread makes a `_Watch` first, then checks whether the record was accepted. The loop thread sets the
+   batch first, then checks for a `_Watch`. One of them sees the other, and the batch calls `_tell()` back.
+3. Settling a batch costs nothing per record, except for records with a `_Watch` or a delivery callback.
+4. A copy that `fork()` made is never settled: it raises at once.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _log = logging.getLogger("aioproduce")
 
 _NULL: Final = -1
 
-# What makes a `_Watch`, and what counts that a failure was asked for: two threads may do either at once.
+# Held to make a `_Watch`, and to count an observed failure: two threads may do either at the same time.
 _making = threading.Lock()
 
 
 def _forked() -> None:
-    """A child gets locks as they were: held, maybe, by a thread that it does not have."""
+    """Replace the lock: in the parent it may be held by a thread that the child does not have."""
     global _making
     _making = threading.Lock()
 
@@ -60,7 +60,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Watch:
-    """Who waits for one record: made by the first who does."""
+    """The waiters of one record. The first waiter makes it."""
 
     __slots__ = ("callbacks", "condition", "is_asked", "is_told", "waiters")
 
@@ -68,7 +68,7 @@ class _Watch:
         self.condition = threading.Condition()
         self.is_asked = False
         self.is_told = False
-        # Of `concurrent.futures.wait()` and `as_completed()`.
+        # Waiters of `concurrent.futures.wait()` and `as_completed()`.
         self.waiters: list[Any] = []
         self.callbacks: list[Callable[[BlockingDelivery], object]] = []
 
@@ -76,14 +76,14 @@ class _Watch:
 @cython.no_gc
 @cython.cclass
 class BlockingDelivery:
-    """The outcome of one record that `BlockingProducer.send()` took: a future for threads.
+    """The outcome of one record that `BlockingProducer.send()` queued: a future for threads.
 
-    It has the interface of `concurrent.futures.Future`, and `concurrent.futures.wait()` and `as_completed()`
-    take it as it is; `asyncio.wrap_future()` does not, which wants that very class. `result()` gives the record's
+    It has the interface of `concurrent.futures.Future`. `concurrent.futures.wait()` and `as_completed()` accept
+    it; `asyncio.wrap_future()` does not, because it requires that class. `result()` returns the record's
     RecordMetadata or raises its error.
 
     Attributes:
-        topic: The topic that the record goes to.
+        topic: The record's topic.
 
     Example:
         >>> delivery = producer.send("orders", b"42")
@@ -122,18 +122,18 @@ class BlockingDelivery:
     # -- as concurrent.futures.Future ---
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """The record's metadata, waiting for the acknowledgement.
+        """Wait for the acknowledgement, and return the record's metadata.
 
         Args:
-            timeout: Seconds to wait at most; `None` waits as long as it takes, which `max.block.ms` and
-                `delivery.timeout.ms` bound together.
+            timeout: The most seconds to wait; `None` waits until the outcome is known, at most for `max.block.ms`
+                and `delivery.timeout.ms` together.
 
         Raises:
-            TimeoutError: it is not there yet; the record goes on.
-            DeliveryError: the record was not acknowledged.
-            ProducerError: the record was not accepted; `docs/how-to/blocking.md` has the reasons.
-            LoopThreadError: called in the loop thread (a callback), which would wait for itself.
-            ForkedProcessError: `fork()` copied this delivery; the parent has the answer.
+            TimeoutError: if the outcome is not known in time; the record is still being sent.
+            DeliveryError: if the record was not acknowledged.
+            ProducerError: if the record was not accepted; `docs/how-to/blocking.md` lists the reasons.
+            LoopThreadError: if the loop thread calls it (in a callback): it would wait for itself.
+            ForkedProcessError: if `fork()` copied this delivery; only the parent gets the outcome.
         """
         error = self._outcome(timeout)
         if error is None:
@@ -144,33 +144,35 @@ class BlockingDelivery:
             error = None  # its traceback holds this frame
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why the record was not acknowledged, or `None` if it was; waits as `result()` does.
+        """Wait as `result()` does, and return the error of the record; `None` if it was acknowledged.
 
         Raises:
-            TimeoutError: as `result()`; likewise LoopThreadError.
+            TimeoutError: if the outcome is not known in time.
+            LoopThreadError: if the loop thread calls it.
+            ForkedProcessError: if `fork()` copied this delivery.
         """
         return self._outcome(timeout)
 
     def done(self) -> bool:
-        """Whether the record was acknowledged or failed."""
+        """Return whether the record was acknowledged or failed."""
         return self._is_settled() or self._owner.is_forked()
 
     def running(self) -> bool:
-        """Whether it is not done: a record that was taken cannot be held back."""
+        """Return whether the record has no outcome yet. A queued record cannot be withdrawn."""
         return not self.done()
 
     def cancel(self) -> bool:
-        """False: a record that was taken cannot be held back."""
+        """Return False: a queued record cannot be withdrawn."""
         return False
 
     def cancelled(self) -> bool:
-        """False, as `cancel()`."""
+        """Return False: `cancel()` never cancels."""
         return False
 
     def add_done_callback(self, callback: Callable[[BlockingDelivery], object]) -> None:
-        """Call `callback(self)` once the outcome is there: in the loop thread, or at once if it is there already.
+        """Call `callback(self)` in the loop thread when the outcome is known, or at once if it is known already.
 
-        What it raises is logged.
+        An error that the callback raises is logged.
         """
         if not self._is_settled() or self._watch is not None:
             self._check_not_forked()
@@ -181,7 +183,7 @@ class BlockingDelivery:
                     return
         _call(callback, self)
 
-    # -- what `concurrent.futures.wait()` and `as_completed()` ask of a future ---
+    # -- what `concurrent.futures.wait()` and `as_completed()` read ---
 
     @property
     def _condition(self) -> threading.Condition:
@@ -194,7 +196,7 @@ class BlockingDelivery:
 
     @property
     def _state(self) -> str:
-        # Under the condition, and not before those who wait are told: each of them is to be told once.
+        # Read under the condition. Not FINISHED before the waiters are notified: each is notified once.
         return "FINISHED" if self._watched().is_told else "PENDING"
 
     def __repr__(self) -> str:
@@ -215,12 +217,12 @@ class BlockingDelivery:
 
     @property
     def _record(self) -> tuple[str, bytes | None, bytes | None, list[Header] | None, int | None, int]:
-        """Topic, key, value, headers, partition and timestamp, until it is accepted."""
+        """Topic, key, value, headers, partition and timestamp, until the record is accepted."""
         partition = None if self._partition < 0 else self._partition
         return self.topic, self._key, self._value, self._headers, partition, self._timestamp
 
     def _accept(self, delivery: DeliveryFuture) -> None:
-        """The record is in a batch."""
+        """Set the batch that holds the record."""
         result: BatchResult = delivery._result
         self._index = delivery._index
         self._partition = result.partition
@@ -231,12 +233,12 @@ class BlockingDelivery:
         if self._on_delivery is not None:
             result.add_callback(delivery, self._on_delivery)
             self._on_delivery = None
-            self._is_observed = True  # as the batch counts it: who is called back has asked
+            self._is_observed = True  # the batch counts a callback as an observer
         if self._watch is not None:
             self._attach(delivery)
 
     def _refuse(self, error: BaseException) -> None:
-        """The record will be in no batch; whoever asks or waits is told why."""
+        """Settle a record that no batch accepts, with the reason."""
         on_delivery = self._on_delivery
         self._key = None
         self._value = None
@@ -255,7 +257,7 @@ class BlockingDelivery:
             self._tell()
 
     def _heed_watch(self) -> None:
-        """Somebody waits since the record was accepted: have the batch call back, or tell at once."""
+        """Attach a `_Watch` that came after the acceptance to the batch, or notify it at once."""
         result = self._result
         if self._watch is None or self._watch.is_told:
             return
@@ -271,25 +273,25 @@ class BlockingDelivery:
         delivery._add_delivery_callback(self._settled)
 
     def _settled(self, _metadata: RecordMetadata, _error: BaseException | None) -> None:
-        """The batch's callback."""
+        """Notify the waiters; the batch calls this back."""
         self._tell()
 
     def _tell(self) -> None:
-        """Wake who waits, and call back."""
+        """Wake the waiters, and call the callbacks."""
         watch = self._watch
         with watch.condition:
             if watch.is_told:
                 return
             watch.is_told = True
             for waiter in watch.waiters:
-                # Either way it only counts, and notes the future.
+                # Counts and notes the future, whether the record failed or not.
                 waiter.add_result(self)
             watch.condition.notify_all()
             callbacks, watch.callbacks = watch.callbacks, []
         for callback in callbacks:
             _call(callback, self)
 
-    # -- in the threads of those who ask ---
+    # -- in callers' threads ---
 
     def _is_settled(self) -> cython.bint:
         if self._result is None:
@@ -300,17 +302,17 @@ class BlockingDelivery:
         return is_settled
 
     def _batch(self) -> BatchResult:
-        """The batch that the record is in; of a split one, the part."""
+        """Return the batch of the record; if it was split, the part."""
         result: BatchResult = self._result  # type: ignore[assignment]  # there is one
         return result if result.status != _SPLIT else part_of(result, self._index)[0]
 
     def _index_in_batch(self) -> cython.Py_ssize_t:
-        """The record's index in `_batch()`."""
+        """Return the record's index in `_batch()`."""
         result: BatchResult = self._result  # type: ignore[assignment]  # there is one
         return self._index if result.status != _SPLIT else part_of(result, self._index)[1]
 
     def _outcome(self, timeout: Any) -> BaseException | None:
-        """The error of the record, a copy; `None` on success."""
+        """Return a copy of the record's error; `None` on success."""
         if not self._is_settled():
             self._wait(timeout)
         if self._error is not None:
@@ -333,7 +335,7 @@ class BlockingDelivery:
             raise TimeoutError(f"not acknowledged within {timeout} s; the record goes on: ask again")
 
     def _watched(self) -> _Watch:
-        """The place of those who wait; the loop thread knows of it (invariant 2)."""
+        """Return the `_Watch` of the record, and make it known to the loop thread (invariant 2)."""
         watch = self._watch
         if watch is None:
             with _making:
@@ -373,7 +375,7 @@ def new_delivery(
     timestamp: cython.longlong,
     on_delivery: object,
 ) -> BlockingDelivery:
-    """The future of a record that is checked, to be put into the hand-over."""
+    """Return the future of a checked record, for the hand-over's queue."""
     delivery: BlockingDelivery = BlockingDelivery.__new__(BlockingDelivery)
     delivery._owner = owner
     delivery.topic = topic

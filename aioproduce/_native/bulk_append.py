@@ -1,15 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Many records at once into batches that are open already: what the bulk calls do when there is nothing to decide.
+"""The append of many records to open batches: the part of the bulk calls that needs no decision.
 
-Called by `producer.bulk` with columns. `BulkAppender.append()` goes row by row and stops where there is something
-to decide (no open batch, a full one, the sticky share used up) or to refuse; the caller takes that one row the
-ordinary way and comes back. What became of the rows is a `RecordSpan`: the batches' results and a few numbers per
-record, no object.
+`producer.bulk` calls it with columns. `BulkAppender.append()` runs row by row. It stops at a row that needs a
+decision (no open batch, a full batch, the sticky share used up) or must be refused. The caller sends that row on
+the long path and calls again. The result is a `RecordSpan`: the batches' results and a few numbers per record, no
+object.
 
 Invariants:
 
-1. No code of a user's runs between the first row of a call and its last: list items are exact bytes or None, or the
-   loop stops. So no batch is closed meanwhile.
+1. No user code runs between the first row of a call and the last: the loop stops at a list item that is neither
+   exact bytes nor None. So no batch is closed during the call.
 2. A record is written whole or not at all, by `put_record()`.
 3. A row is in the span if and only if it is in a batch.
 """
@@ -46,10 +46,10 @@ class BulkAppender:
     """Appends rows of columns to the open batches of one topic.
 
     Args:
-        appender: The topic's.
-        partition: Of all rows, or `NO_PARTITION` for the `partitions` column, the key or the choice of keyless
-            ones.
-        headers: Of all rows, as `record_batch.encode_headers()` writes them; empty for none.
+        appender: The topic's appender.
+        partition: The partition of all rows. With `NO_PARTITION` the `partitions` column, the key, or the rule
+            for keyless records chooses.
+        headers: The headers of all rows, encoded by `record_batch.encode_headers()`; empty for none.
     """
 
     def __init__(self, appender: TopicAppender, partition: int = NO_PARTITION, headers: bytes = b"") -> None:
@@ -77,18 +77,18 @@ class BulkAppender:
         Args:
             values: The values.
             keys: The keys, or None for none.
-            headers: The headers, or None for those of all rows.
-            partitions: The partitions; a null lets the key or the choice of keyless ones decide.
+            headers: The headers; None for the headers of all rows.
+            partitions: The partitions; for a null the key, or the rule for keyless records, chooses.
             timestamps: Milliseconds since the epoch; a null is `timestamp`, and a negative one ends the call.
-            timestamp: Of rows without one of their own.
+            timestamp: The timestamp of rows without one.
             start: The first row.
-            stop: The row behind the last.
+            stop: The row after the last.
 
         Returns:
-            What was appended; its length tells how far this came.
+            The appended rows; its length is their number.
 
         Raises:
-            ValueError: a column has not so many rows.
+            ValueError: if a column has fewer rows.
         """
         for column in (values, keys, headers, partitions, timestamps):
             if column is not None and not 0 <= start <= stop <= len(column):
@@ -123,7 +123,7 @@ class BulkAppender:
         self._results = []
         self._span = None
 
-    def _append(  # noqa: C901  # in one function: a call costs a row as much as what it does
+    def _append(  # noqa: C901  # one function: a call would cost as much as its work
         self,
         span: RecordSpan,
         values: ByteColumn,
@@ -175,7 +175,7 @@ class BulkAppender:
                 self._numbers.next += 1  # type: ignore[union-attr]  # there is one: numbered
             if batch_places[target] == 0:
                 batch_places[target] = self._begun(target, index)
-            if self._is_keyless:  # as `count_keyless()` does it, whose call would cost more
+            if self._is_keyless:  # as `count_keyless()`, whose call would cost more
                 self._appender._sticky_bytes += records.size - before
                 self._appender._line_at += 1
             value_sizes[done] = values._size
@@ -196,7 +196,7 @@ class BulkAppender:
         timestamps: LongColumn | None,
         row: cython.Py_ssize_t,
     ) -> cython.bint:
-        """Read what a row has beside its value; says whether that can be sent."""
+        """Read the columns of a row except its value; return whether the row can be sent."""
         if keys is not None:
             if keys.locate(row) != FOUND:
                 return False
@@ -213,7 +213,7 @@ class BulkAppender:
         return True
 
     def _begin(self, has_headers: cython.bint) -> None:
-        """What holds for rows without a key, and for all where there is no column of headers."""
+        """Set the values of rows without a key, and the headers of all rows if there is no column of headers."""
         self._key_size = _NULL
         self._key_at = self._headers_at = bytes_at(self._headers)
         self._headers_size = len(self._headers)
@@ -223,7 +223,7 @@ class BulkAppender:
             self._take_headers()
 
     def _take_headers(self) -> None:
-        """Put the header with a record's number behind those of the row at hand, or of all rows."""
+        """Add the header with the record's number after the headers of this row, or of all rows."""
         numbers: RecordNumbers | None = self._numbers
         assert numbers is not None
         numbers.take_headers(self._headers_at, self._headers_size)
@@ -236,7 +236,7 @@ class BulkAppender:
         self._numbers.put_next()  # type: ignore[union-attr]  # there is one: numbered
 
     def _begun(self, partition: cython.Py_ssize_t, index: cython.Py_ssize_t) -> cython.int:
-        """Note a batch whose first record of this call has this index; gives its place in the span, from 1."""
+        """Add a batch whose first record of this call has this index; return its place in the span, from 1."""
         span = self._span
         result = self._results[partition]
         assert span is not None
@@ -251,7 +251,7 @@ class BulkAppender:
 @cython.inline
 @cython.exceptval(check=False)
 def _target(rows: BulkAppender, partitions: LongColumn | None, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The partition of a row, or -1 where that is to be decided, or refused, elsewhere."""
+    """Return the partition of a row; -1 if the caller must decide or refuse."""
     target: cython.longlong = rows._partition
     count: cython.Py_ssize_t = rows._partition_count
     rows._is_keyless = False
@@ -260,7 +260,7 @@ def _target(rows: BulkAppender, partitions: LongColumn | None, row: cython.Py_ss
         if target < 0:
             return -1
     if target < 0:
-        # A call into another module costs a row without a key as much as all else that is decided here.
+        # For a row without a key, a call into another module costs as much as the rest of this function.
         if rows._key_size >= 0 or rows._appender._key_rule & _HASHES_NULL:
             target = partition_at(rows._appender._key_rule, rows._key_at, rows._key_size, count)
         if target < 0:

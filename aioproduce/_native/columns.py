@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Columns of rows to be sent: keys and values as lists of bytes or as the buffers of Arrow arrays, and numbers.
+"""Columns of rows to send: keys and values as lists of bytes or buffers of Arrow arrays, numbers, and headers.
 
-Made by `producer.bulk` and `producer.arrow`, read row by row in C by `bulk_append` (`columns.pxd`).
+`producer.bulk` and `producer.arrow` make them. `bulk_append` reads them row by row in C (`columns.pxd`).
 
 Invariants:
 
-1. Arrow's memory is not believed: that a buffer is long enough is checked when a column is made, and every offset
+1. Arrow's memory is not trusted. The length of a buffer is checked when a column is made. Every offset is checked
    against the buffer that it points into before a byte is read.
 2. A column keeps the memory that it points into.
-3. `locate()` is asked for rows of the column only; `at()` checks that itself.
+3. Callers of `locate()` pass rows of the column only; `at()` checks its row itself.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ NULL = -1
 FOUND = 0
 NOT_BYTES = 1
 MALFORMED = 2
-"""What `locate()` answers."""
+"""The answer of `locate()` for a malformed row."""
 
 _INT = 4
 _LONG = 8
 
 
 class _Rows:
-    """What columns have in common: so many rows, some of them null, in memory that is kept.
+    """The base of columns: a number of rows, some of them null, and the memory that they keep.
 
-    Lengths are Python's numbers until they are checked: C's could overflow.
+    Lengths stay Python integers until they are checked: C integers could overflow.
     """
 
     def _set_rows(self, length: int, row: int, validity: object) -> None:
-        """Begin an Arrow array of `length` rows from `row` on; `validity` has a bit for each, or none is null."""
+        """Begin an Arrow array of `length` rows from `row` on; `validity` has a bit for each, None: no nulls."""
         if length < 0 or row < 0:
             raise ValueError(f"an Arrow array of {length} rows from {row} on: neither is ever negative")
         self._kept: list[memoryview] = []
@@ -67,7 +67,7 @@ class _Rows:
             self._validity = view_at(self._hold(validity, 1, (row + length + 7) // 8))
 
     def _hold(self, buffer: object, entry: int, count: int) -> memoryview:
-        """The bytes of a buffer that holds `count` entries of `entry` bytes at least, fit to be read by address."""
+        """Return a buffer's bytes, of at least `count` entries of `entry` bytes, aligned for reads by address."""
         view = memoryview(buffer)  # type: ignore[arg-type]  # it raises, then
         if not view.c_contiguous:
             raise ValueError("an Arrow buffer is contiguous memory; this one is not")
@@ -77,7 +77,7 @@ class _Rows:
                 f"an Arrow buffer of {len(view)} bytes is too short for {count} entries of {entry} bytes"
             )
         if not is_aligned(view, entry):
-            view = memoryview(bytes(view))  # Arrow recommends aligned memory, and promises none
+            view = memoryview(bytes(view))  # Arrow recommends aligned memory, but does not guarantee it
         self._kept.append(view)
         return view
 
@@ -90,10 +90,10 @@ class _Rows:
 
 
 class ByteColumn(_Rows):
-    """Keys or values, one a row: a list of bytes and None, or an Arrow array of (large) binary or string.
+    """Keys or values, one per row: a list of bytes and None, or an Arrow array of (large) binary or string.
 
     Args:
-        items: The list; or None, and then the Arrow array's parts are told by `ByteColumn.of_arrow()`.
+        items: The list; None for an Arrow array, whose parts `ByteColumn.of_arrow()` sets.
     """
 
     _offsets: cython.p_int
@@ -112,18 +112,18 @@ class ByteColumn(_Rows):
     def of_arrow(
         length: int, row: int, validity: object, offsets: object, data: object, *, is_large: bool
     ) -> ByteColumn:
-        """An array by its buffers.
+        """Make a column of an Arrow array from its buffers.
 
         Args:
-            length: How many rows.
+            length: The number of rows.
             row: The array's own offset: its first row in the buffers.
-            validity: A bit for each row, or None where there are no nulls.
-            offsets: Where each row begins, and the end of the last.
-            data: The bytes, or None where there are none.
+            validity: A bit for each row; None if there are no nulls.
+            offsets: The begin of each row, and the end of the last.
+            data: The bytes; None if there are none.
             is_large: Whether the offsets have 64 bits, not 32.
 
         Raises:
-            ValueError: a buffer is too short for so many rows.
+            ValueError: if a buffer is too short for so many rows.
         """
         column = ByteColumn()
         column._set_rows(length, row, validity)
@@ -142,11 +142,11 @@ class ByteColumn(_Rows):
         return self._length if self._items is None else len(self._items)
 
     def at(self, index: int) -> Any:
-        """One row as an object: bytes or None; of a list whatever is there.
+        """Return one row as an object: bytes or None; from a list, its item.
 
         Raises:
-            IndexError: there is no such row.
-            ValueError: the array's offsets point outside its data.
+            IndexError: if there is no such row.
+            ValueError: if the array's offsets point outside its data.
         """
         if self._items is not None:
             return self._items[index]
@@ -193,16 +193,16 @@ class ByteColumn(_Rows):
 
 
 class LongColumn(_Rows):
-    """Numbers, one a row: an Arrow array of int64 by its buffers.
+    """Numbers, one per row: an Arrow array of int64 by its buffers.
 
     Args:
-        length: How many rows.
+        length: The number of rows.
         row: The array's own offset.
-        validity: A bit for each row, or None where there are no nulls.
+        validity: A bit for each row; None if there are no nulls.
         values: The numbers.
 
     Raises:
-        ValueError: a buffer is too short for so many rows.
+        ValueError: if a buffer is too short for so many rows.
     """
 
     def __init__(self, length: int, row: int, validity: object, values: object) -> None:
@@ -211,10 +211,10 @@ class LongColumn(_Rows):
             self._values = view_longs(self._hold(values, _LONG, row + length))
 
     def at(self, index: int) -> int | None:
-        """One row, None for null.
+        """Return one row; None for null.
 
         Raises:
-            IndexError: there is no such row.
+            IndexError: if there is no such row.
         """
         if not 0 <= index < self._length:
             raise IndexError(f"row {index} of {self._length}")
@@ -225,18 +225,18 @@ class LongColumn(_Rows):
 
 
 class HeaderColumn(_Rows):
-    """Headers, a list of them a row: an Arrow list (or map) by its offsets, names and values.
+    """Headers, a list per row: an Arrow list (or map) by its offsets, names and values.
 
     Args:
-        length: How many rows.
+        length: The number of rows.
         row: The list array's own offset.
         validity: A bit for each row, or None; a null row has no headers.
-        offsets: 32 bits each: where each row's headers begin in `names` and `values`.
+        offsets: The begin of each row's headers in `names` and `values`, 32 bits each.
         names: Each header's name, never null.
         values: Each header's value.
 
     Raises:
-        ValueError: a buffer is too short for so many rows.
+        ValueError: if a buffer is too short for so many rows.
     """
 
     _encoded: cython.p_uchar
@@ -256,15 +256,15 @@ class HeaderColumn(_Rows):
 
     @staticmethod
     def of_encoded(length: int, width: int, data: object) -> HeaderColumn:
-        """Headers that are encoded already, and as wide in each row: a stamp, say.
+        """Make a column of encoded headers with the same width in each row, for example of stamps.
 
         Args:
-            length: How many rows.
+            length: The number of rows.
             width: Bytes of each row's headers, as `record_batch.encode_headers()` writes them.
-            data: The rows, one behind the other.
+            data: The rows, one after the other.
 
         Raises:
-            ValueError: a row has no bytes, or the buffer is too short for so many rows.
+            ValueError: if a row has no bytes, or the buffer is too short for so many rows.
         """
         if length < 0 or width <= 0:
             raise ValueError(
@@ -277,11 +277,11 @@ class HeaderColumn(_Rows):
         return column
 
     def at(self, index: int) -> list[tuple[str, bytes | None]] | None:
-        """One row's headers as objects, None for null.
+        """Return one row's headers as objects; None for null.
 
         Raises:
-            IndexError: there is no such row.
-            ValueError: the array's offsets point outside its data, or a name is null.
+            IndexError: if there is no such row.
+            ValueError: if the array's offsets point outside its data, or a name is null.
         """
         if not 0 <= index < self._length:
             raise IndexError(f"row {index} of {self._length}")
@@ -295,7 +295,7 @@ class HeaderColumn(_Rows):
         return decode_headers(bytes(self._at[: self._size])) if self._size else []
 
     def locate(self, index: cython.Py_ssize_t) -> cython.int:
-        """A row's headers, encoded: they are `_size` bytes from `_at` on, or 0 where there are none."""
+        """Find a row's encoded headers: `_size` bytes from `_at` on; 0 if there are none."""
         if self._width:
             self._size = self._width
             self._at = part_at(self._encoded, index * self._width, self._width)

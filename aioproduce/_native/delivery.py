@@ -4,18 +4,18 @@ The core makes a `BatchResult` per batch and a `DeliveryFuture` per record, and 
 
 Invariants:
 
-1. A `BatchResult` is settled exactly once (succeeded, failed, or split into the results of other batches);
-   a second time raises RuntimeError.
-2. Settling costs nothing per record that nobody waits for: only futures that someone watches are in `_watched`.
-3. The shared `DeliveryFuture` is never yielded to an event loop: each wait yields a `Watcher` of its own, so that
-   cancelling one disturbs neither the record nor the others.
-4. `DeliveryFuture.cancel()` marks the handle cancelled and wakes all who wait on it; the record goes on.
-5. The error that a result keeps is never raised nor handed out: whoever asks gets a copy. The traceback of a
-   raised error holds the frames that it passed, and those hold futures of this very batch: kept here, it would
-   close a cycle through `DeliveryFuture`, which the garbage collector does not see.
-6. What a user gets, a drop-in for another library may have in that library's classes: `runtime.outcomes`.
+1. A `BatchResult` is settled exactly once: it succeeds, fails, or is split into the results of other batches.
+   A second time raises RuntimeError.
+2. Settling costs nothing for a record that nobody waits for: `_watched` holds only futures that someone watches.
+3. The shared `DeliveryFuture` is never yielded to an event loop. Each wait yields a `Watcher` of its own, so
+   cancelling one wait disturbs neither the record nor the other waits.
+4. `DeliveryFuture.cancel()` marks the handle cancelled and wakes every waiter. The record is still sent.
+5. The error that a result keeps is never raised or returned: every caller gets a copy. The traceback of a raised
+   error holds the frames that it passed, and those hold futures of this batch. Kept here, it would close a cycle
+   through `DeliveryFuture`, which the garbage collector does not see.
+6. A drop-in for another library can return that library's classes to the user, through `runtime.outcomes`.
 
-Nothing here knows an event loop: that is the `runtime`'s part.
+Nothing here knows an event loop: the `runtime` does.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PENDING: Final = 0
 _SUCCEEDED: Final = 1
 _FAILED: Final = 2
 _SPLIT: Final = 3
-PENDING: Final = _PENDING  # for Python: in C those above are numbers, which a module's name is not
+PENDING: Final = _PENDING  # for Python: the names above are C numbers, which a module does not export
 SUCCEEDED: Final = _SUCCEEDED
 
 DeliveryCallback = Callable[[RecordMetadata, "BaseException | None"], object]
@@ -63,15 +63,15 @@ class BatchResult:
         topic: The topic's name.
         partition: The partition's number.
         status: PENDING, SUCCEEDED, FAILED or SPLIT, as numbers from 0 on.
-        base_offset: The first record's offset; -1 while it is not known.
-        log_append_time: The timestamp that the broker gave all records, or -1.
-        error: Why the batch failed.
-        runtime: The driver's side.
+        base_offset: The first record's offset; -1 if it is not known.
+        log_append_time: The timestamp that the broker set on all records, or -1.
+        error: The reason of a failure, or `None`.
+        runtime: The driver's functions for the event loop.
     """
 
     @cython.annotation_typing(False)
     def __init__(self, topic: str, partition: int, runtime: DeliveryRuntime) -> None:
-        self.topic: str = str.__str__(topic)  # a plain one of a subclass's, which C's attribute would refuse
+        self.topic: str = str.__str__(topic)  # C's attribute refuses a subclass of str
         self.partition = partition
         self.status: int = _PENDING
         self.base_offset: int = -1
@@ -99,13 +99,13 @@ class BatchResult:
         return self._callbacks is not None
 
     def add_callback(self, future: DeliveryFuture, callback: DeliveryCallback) -> None:
-        """Have `run_callbacks()` call back for one record."""
+        """Register a callback of one record, for `run_callbacks()`."""
         if self._callbacks is None:
             self._callbacks = []
         self._callbacks.append((future, callback))
 
     def succeed(self, base_offset: int, log_append_time: int = -1, log_start_offset: int = -1) -> None:
-        """All records are in the log from `base_offset` on (-1: where is not known)."""
+        """Settle: all records are in the log, from `base_offset` on (-1: not known)."""
         self._check_pending()
         self.base_offset = base_offset
         self.log_append_time = log_append_time
@@ -119,7 +119,7 @@ class BatchResult:
         record_count: int,
         record_errors: dict[int, BaseException] | None = None,
     ) -> None:
-        """No record was acknowledged; `record_errors` has the reason of single records, by index (KIP-467)."""
+        """Settle: no record was acknowledged. `record_errors` are errors of single records, by index (KIP-467)."""
         self._check_pending()
         future: DeliveryFuture
         self.error = error
@@ -127,13 +127,13 @@ class BatchResult:
         self._unobserved = record_count
         if self._callbacks is not None:
             for future, _callback in self._callbacks:
-                # A callback is told of the failure: that is observed.
+                # The callback gets the error, so the failure is observed.
                 future._observe()
         self.status = _FAILED
         self._fire()
 
     def split(self, children: list[tuple[int, BatchResult]]) -> None:
-        """The records went into other batches: `(index of the first record, its batch's result)`, ascending."""
+        """Settle: the records went into other batches, `(index of the first record, batch's result)`, ascending."""
         future: DeliveryFuture
         self._check_pending()
         self._children = children
@@ -155,7 +155,7 @@ class BatchResult:
         """Call every delivery callback once, in the order of the records.
 
         Returns:
-            What callbacks raised; the caller logs it. Only what is to end the process is raised here.
+            The errors that callbacks raised, for the log. Only KeyboardInterrupt and SystemExit are raised.
         """
         future: DeliveryFuture
         fatal: BaseException | None = None
@@ -169,15 +169,15 @@ class BatchResult:
                 failed = self.status != _SUCCEEDED
                 callback(future._metadata(), copy_of(self._error_at(future._index)) if failed else None)
             except (KeyboardInterrupt, SystemExit) as error:
-                fatal = error  # the other records' callbacks come first: nobody asks a second time
+                fatal = error  # raised after the other records' callbacks, which would never run otherwise
             except BaseException as error:
-                raised.append(error)  # a CancelledError, too, which would end the sender's task
+                raised.append(error)  # CancelledError, too: it would end the sender's task
         if fatal is not None:
             raise fatal
         return raised
 
     def take_unobserved(self) -> int:
-        """How many records failed that nobody has asked for or was told of; the caller counts them from now on."""
+        """Return the number of failures that nobody observed, and reset it: the caller counts them from now on."""
         count: cython.longlong = self._unobserved
         self._unobserved = 0
         return count
@@ -199,7 +199,7 @@ class BatchResult:
         key_size: cython.Py_ssize_t,
         value_size: cython.Py_ssize_t,
     ) -> Any:
-        """Where the record of an index is, or is not; `timestamp` is its own."""
+        """Return the metadata of the record at an index; `timestamp` is the record's own."""
         offset: cython.longlong = self.base_offset
         if offset >= 0:
             offset += index
@@ -228,17 +228,17 @@ class BatchResult:
             wakeups.schedule()
 
     def _tell_late(self, watcher: Watcher) -> None:
-        """Somebody asks to be told of what is done: in the loop's next turn, with all who ask before it."""
+        """Wake a watcher of a settled batch in the loop's next turn, together with all that are added before it."""
         if self._late is None or self._late._is_begun:
             late = Wakeups(self.runtime)
             late.add(watcher)
             late.schedule()
-            self._late = late  # not if the loop is closed: the next who asks is to hear so, too
+            self._late = late  # not set if the loop is closed: the next call must raise as well
         else:
             self._late.add(watcher)
 
     def __del__(self) -> None:
-        # Whoever held these futures dropped them unasked. `_unobserved` is only set by a failure.
+        # The futures were dropped without a look at the outcome. Only a failure sets `_unobserved`.
         if self._unobserved > 0 and self.error is not None:
             self.runtime.unobserved_failure(self.topic, self.partition, self.error, self._unobserved)
 
@@ -246,14 +246,14 @@ class BatchResult:
 @cython.no_gc
 @cython.cclass
 class DeliveryFuture(Watched):
-    """The outcome of one accepted record: awaitable, any number of times, by any number of tasks.
+    """The outcome of one accepted record. Any number of tasks can await it, any number of times.
 
-    Returned by `Producer.send()`. To asyncio it is a future (`asyncio.isfuture`), so `gather`, `wait`,
-    `wait_for`, `shield`, `as_completed` and `add_done_callback` take it as it is; trio's tasks await it, too. That
-    gives the record's `RecordMetadata`, computed when it is asked for, or raises a `DeliveryError`.
+    `Producer.send()` returns it. Awaiting it returns the record's `RecordMetadata` or raises a `DeliveryError`.
+    asyncio accepts it as a future (`asyncio.isfuture`): `gather`, `wait`, `wait_for`, `shield`, `as_completed`
+    and `add_done_callback` work. A trio task can await it, too.
 
     Cancelling a task that awaits a delivery ends that wait only. `cancel()` marks this handle cancelled and wakes
-    all who wait on it, while the record goes on: use `asyncio.shield(delivery)` where several tasks share one.
+    every waiter, but the record is still sent. Use `asyncio.shield(delivery)` if several tasks share one delivery.
 
     Example:
         >>> delivery = await producer.send("orders", b"42")
@@ -280,29 +280,29 @@ class DeliveryFuture(Watched):
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"cannot copy or pickle {self!r}")
 
-    # -- what asyncio asks of a future ---
+    # -- what asyncio expects of a future ---
 
-    # To type checkers the base's is an attribute: a task sets it on the future that it is parked on, never on this.
+    # For type checkers the base has an attribute: a task sets it on the future that it waits on, never on this one.
     @property
     def _asyncio_future_blocking(self) -> bool:  # type: ignore[override]  # as said
-        """Tells `asyncio.isfuture()` that this is one; never True, as no task is parked on it."""
+        """A mark for `asyncio.isfuture()`. Never True: no task waits on this object itself."""
         return False
 
     @property
     def _cancel_message(self) -> object:
-        """What `asyncio.gather()` reads of a cancelled future."""
+        """The message that `asyncio.gather()` reads from a cancelled future."""
         return self._held if self._is_cancelled else None
 
     def _make_cancelled_error(self) -> BaseException:
-        """What `asyncio.gather()` raises for a cancelled future; without it, it would never end."""
+        """Return the error that `asyncio.gather()` raises for a cancelled future; without it, gather never ends."""
         return self._result.runtime.cancelled_error(self._cancel_message)
 
     def get_loop(self) -> Any:
-        """The event loop that the producer runs on."""
+        """Return the event loop that the producer runs on."""
         return self._result.runtime.get_loop()
 
     def done(self) -> cython.bint:
-        """Whether the record was acknowledged, failed, or this handle was cancelled."""
+        """Return whether the record was acknowledged or failed, or this handle was cancelled."""
         if self._is_cancelled:
             return True
         if self._result.status == _SPLIT:
@@ -310,11 +310,11 @@ class DeliveryFuture(Watched):
         return self._result.status != _PENDING
 
     def cancelled(self) -> bool:
-        """Whether this handle was cancelled; that says nothing of the record."""
+        """Return whether this handle was cancelled. The record may be acknowledged all the same."""
         return self._is_cancelled != 0
 
     def cancel(self, msg: object = None) -> bool:
-        """Mark this handle cancelled and wake all who wait; False if it was done. The record goes on."""
+        """Mark this handle cancelled and wake its waiters; return False if done. The record is still sent."""
         if self.done():
             return False
         wakeups = Wakeups(self._result.runtime)
@@ -325,29 +325,29 @@ class DeliveryFuture(Watched):
         return True
 
     def result(self) -> RecordMetadata:
-        """The record's metadata.
+        """Return the record's metadata.
 
         Raises:
-            DeliveryError: the record was not acknowledged.
-            asyncio.CancelledError: this handle was cancelled.
-            asyncio.InvalidStateError: the outcome is not there yet. (Under trio both are `concurrent.futures`'s.)
+            DeliveryError: if the record was not acknowledged.
+            asyncio.CancelledError: if this handle was cancelled.
+            asyncio.InvalidStateError: if there is no outcome yet. (Under trio both are from `concurrent.futures`.)
         """
         return self._value()  # type: ignore[no-any-return]  # a drop-in's class, where there is one
 
     def exception(self) -> BaseException | None:
-        """Why the record was not acknowledged, or `None` if it was.
+        """Return the error of the record; `None` if it was acknowledged.
 
         Raises:
-            asyncio.CancelledError: this handle was cancelled.
-            asyncio.InvalidStateError: the outcome is not there yet. (Under trio both are `concurrent.futures`'s.)
+            asyncio.CancelledError: if this handle was cancelled.
+            asyncio.InvalidStateError: if there is no outcome yet. (Under trio both are from `concurrent.futures`.)
         """
         return self._outcome()
 
     def add_done_callback(
         self, callback: Callable[[DeliveryFuture], object], *, context: Context | None = None
     ) -> None:
-        """Call `callback(self)` on the loop once the outcome is there (at once in its next turn, if it is)."""
-        # As asyncio's futures: the context of who asks, not of who will settle the record.
+        """Call `callback(self)` on the loop after the outcome is known; in its next turn if it is known already."""
+        # As in asyncio's futures: the context of this call, not of the code that settles the record.
         watcher = make_callback(self, callback, context)
         if self.done():
             self._result._tell_late(watcher)
@@ -355,7 +355,7 @@ class DeliveryFuture(Watched):
             self._attach(watcher)
 
     def remove_done_callback(self, callback: Callable[[DeliveryFuture], object]) -> int:
-        """Forget a callback, and tell how often it was there."""
+        """Remove a callback, and return how often it was registered."""
         if self._is_cancelled:
             return 0
         removed = 0
@@ -375,11 +375,11 @@ class DeliveryFuture(Watched):
         return begin_wait(self, self._result._wait, False)
 
     def _wait_done(self) -> Generator[Any, None, None]:
-        """Suspend until `done()`. That does not ask for the outcome: a failure still is unobserved."""
+        """Suspend until `done()`, without observing a failure."""
         return begin_wait(self, self._result._wait, True)
 
     def _again(self) -> DeliveryFuture:
-        """Another handle of the same record, not cancelled, to be asked in this one's place."""
+        """Return another handle of the same record, which is not cancelled."""
         other = make_delivery(self._result, self._index, self._timestamp, self._key_size, self._value_size)
         other._is_observed = self._is_observed
         return other
@@ -408,7 +408,7 @@ class DeliveryFuture(Watched):
         return self._result.partition
 
     def _add_delivery_callback(self, callback: DeliveryCallback) -> None:
-        """Have `callback(metadata, error)` called once when the record's batch is settled (for the producer)."""
+        """Call `callback(metadata, error)` once, when the record's batch is settled (for the producer)."""
         if self._result.status == _SPLIT:
             self._follow_split()
         self._result.add_callback(self, callback)
@@ -441,7 +441,7 @@ class DeliveryFuture(Watched):
         return self._result._metadata_of(self._index, self._timestamp, self._key_size, self._value_size)
 
     def _value(self) -> Any:
-        """The metadata, or what `result()` raises."""
+        """Return the metadata, or raise as `result()` does."""
         error = self._outcome()
         if error is None:
             return self._metadata()
@@ -451,7 +451,7 @@ class DeliveryFuture(Watched):
             error = None  # its traceback holds this frame
 
     def _outcome(self) -> BaseException | None:
-        """The error of the record, a copy; `None` on success."""
+        """Return a copy of the record's error; `None` on success."""
         if self._is_cancelled:
             raise self._make_cancelled_error()
         if not self.done():
@@ -468,7 +468,7 @@ class DeliveryFuture(Watched):
 
 
 def part_of(result: BatchResult, index: cython.Py_ssize_t) -> tuple[BatchResult, int]:
-    """Of a batch that was split, maybe again, the part that holds a record, and its index there."""
+    """Return the part of a split batch that holds a record, and its index there. A part may be split again."""
     part: BatchResult
     first: cython.Py_ssize_t
     while result.status == _SPLIT:
@@ -491,7 +491,7 @@ def make_delivery(
     key_size: cython.Py_ssize_t,
     value_size: cython.Py_ssize_t,
 ) -> DeliveryFuture:
-    """The future of one record (sizes: -1 for a null key or value). No constructor: its call would cost as much."""
+    """Return the future of one record (size -1: null key or value). A constructor call would double the cost."""
     delivery: DeliveryFuture = DeliveryFuture.__new__(DeliveryFuture)
     delivery._result = result
     delivery._index = index

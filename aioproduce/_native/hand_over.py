@@ -1,22 +1,21 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The way of a record from a thread that sends to the loop thread: what every record of `BlockingProducer` costs.
+"""The path of a record from a sending thread to the loop thread: every record of `BlockingProducer` pays for it.
 
-`BlockingPath` is the base of the BlockingProducer: its `send()` puts a record into the `HandOver`, where
-nothing is to be decided or waited for, and calls the BlockingProducer's own method where something is. The loop
-thread takes all that lies there at once and puts it into batches.
+`BlockingPath` is the base of the BlockingProducer. Its `send()` puts a record into the `HandOver`. If something
+must be decided or awaited, it calls the BlockingProducer's own method instead. The loop thread removes all queued
+records at once and puts them into batches.
 
 Invariants:
 
-1. Compiled, no method here lets another thread in between its steps: none runs Python code, but the one that
-   wakes the loop thread, which comes last. So the global interpreter lock is the lock, and a record costs no
-   other. Interpreted, there is one.
-2. What lies here takes `limit` bytes at most, as `cost_of()` counts them; a record that alone is larger finds
-   it empty.
-3. Records leave in the order in which they came. While threads wait in line for room, nobody comes in before
-   them.
-4. Whoever puts something into an empty hand-over wakes the loop thread, once: it takes everything before it
+1. Compiled, no method here lets another thread run between its steps: none runs Python code, except the call that
+   wakes the loop thread, which comes last. So the global interpreter lock is the only lock. Interpreted, there is
+   a lock of its own.
+2. The queued records use at most `limit` bytes, as `cost_of()` counts them. A record that is larger than that
+   enters only an empty queue.
+3. Records leave in the order in which they came. While threads wait in line for room, no other record enters.
+4. The first record in an empty queue wakes the loop thread, once. The loop thread empties the queue before it
    sleeps.
-5. Once shut, nothing comes in: what was in is for the loop thread to settle.
+5. A shut hand-over accepts no record. The loop thread settles the records that are queued.
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ if TYPE_CHECKING:
     from aioproduce._native.topic_appender import TopicAppender
     from aioproduce.records import Headers, ProducerRecord
 
-# What an entry takes beside its key and value: the delivery, and what malloc and the list add.
+# Bytes of an entry without its key and value: the delivery, and the overhead of malloc and the list.
 _ENTRY: Final = 160
 _MAX_TIMESTAMP: Final = 2**63 - 1
 
-# How often this process was forked, seen from a child: what the parent opened is not open in it.
+# The number of forks above this process: a path that the parent opened is not open in a child.
 _forks: cython.longlong = 0
 
 
@@ -71,24 +70,24 @@ if hasattr(os, "register_at_fork"):
 
 
 class HandOver:
-    """What threads have sent and the loop thread has not taken into batches yet.
+    """The queue of records that threads have sent and the loop thread has not put into batches yet.
 
     Args:
-        appenders: The open batches by topic; the accumulator's own. Threads look up there whether a topic is
-            known.
-        wake: Has the loop thread take what is here; called from any thread.
-        wake_to_answer: Has it look at the questions.
+        appenders: The open batches by topic; the accumulator's own dictionary. Threads look up there whether a
+            topic is known.
+        wake: Wakes the loop thread to empty the queue; called from any thread.
+        wake_to_answer: Wakes the loop thread to look at the questions.
         raise_forked: Raises the error for a child process.
         check_may_wait: Raises the error for a call that would wait in the loop thread.
-        limit: Bytes that may lie here.
-        largest: Bytes of key and value of the largest record that needs no look at its size.
-        is_plain: Whether keys and values are bytes already, and nobody wants to see the records.
+        limit: The most bytes of queued records.
+        largest: The most bytes of key and value that need no check against the size limits.
+        is_plain: Whether keys and values are bytes already, and no interceptor sees the records.
 
     Attributes:
-        is_open: Whether anything may come in.
-        has_line: Whether threads wait in line; said by who knows.
-        sent: How many records came in.
-        waiting_bytes: What lies here, as `cost_of()` counts it.
+        is_open: Whether records are accepted.
+        has_line: Whether threads wait in line; the owner of the line sets it.
+        sent: The number of records that were queued.
+        waiting_bytes: Bytes of the queued records, as `cost_of()` counts them.
     """
 
     def __init__(
@@ -128,11 +127,11 @@ class HandOver:
     # -- as the owner of deliveries ---
 
     def is_forked(self) -> bool:
-        """Whether this process is a child of the one that this was made in."""
+        """Return whether this process is a child of the process that made this object."""
         return self._forks != _forks
 
     def ask(self, delivery: BlockingDelivery) -> None:
-        """Have the loop thread look at a delivery that somebody waits for; do so here once it is at its end."""
+        """Ask the loop thread to notify the waiters of a delivery; after the loop thread's end, do it here."""
         if not self._ask(delivery):
             delivery._heed_watch()
         elif not self._is_asked:
@@ -148,15 +147,15 @@ class HandOver:
     # -- in the threads that send ---
 
     def knows(self, topic: str, partition: int | None) -> bool:
-        """Whether there is such a topic now, and such a partition of it."""
+        """Return whether the topic and the partition are known now."""
         appender: TopicAppender | None = self._appenders.get(topic)
         return appender is not None and (partition is None or 0 <= partition < appender._partition_count)
 
     def put(self, delivery: BlockingDelivery, *, is_first: bool = False) -> bool:
-        """Put a record in, if there is room and nobody waits in line (but whoever stands first there).
+        """Queue a record, if there is room and no thread waits in line, or this thread is the first of the line.
 
         Returns:
-            Whether it is in.
+            Whether the record is queued.
         """
         is_in: bool = self._put(delivery, is_first)
         if is_in:
@@ -164,7 +163,7 @@ class HandOver:
         return is_in
 
     def tell(self) -> None:
-        """Wake the loop thread, unless somebody did since it last looked."""
+        """Wake the loop thread, unless it was woken since it last emptied the queue."""
         if not self._is_told:
             self._is_told = True
             self._call(self._wake)
@@ -173,7 +172,7 @@ class HandOver:
         try:
             wake()
         except RuntimeError:
-            # The loop is closed, and before that this was shut and emptied: nothing is left to be told of.
+            # The loop is closed. The queue was shut and emptied before that, so nothing is lost.
             if not self._is_ended:
                 raise
 
@@ -196,14 +195,14 @@ class HandOver:
     # -- in the loop thread ---
 
     def take(self) -> list[BlockingDelivery]:
-        """All that came in since the last time. Whoever comes from now on wakes the loop thread again."""
+        """Remove and return all queued records. The next record wakes the loop thread again."""
         taken = self._entries
         self._entries = []
         self._is_told = False
         return taken
 
     def take_questions(self) -> list[BlockingDelivery]:
-        """The deliveries that somebody waits for (`ask()`)."""
+        """Remove and return the deliveries that `ask()` queued."""
         taken = self._questions
         self._questions = []
         self._is_asked = False
@@ -213,13 +212,13 @@ class HandOver:
         """Append records to open batches.
 
         Args:
-            entries: What `take()` gave.
-            start: The first of them.
-            stop: The one behind the last.
-            held: Topics whose records wait for something, so that none may overtake them.
+            entries: The result of `take()`.
+            start: The index of the first record.
+            stop: The index after the last record.
+            held: Topics with waiting records, which no later record may overtake.
 
         Returns:
-            How far it came: up to `stop`, or to the first record about which something is to be decided.
+            The index after the last appended record: `stop`, or the first record that needs a decision.
         """
         at: cython.Py_ssize_t
         first: cython.Py_ssize_t = start
@@ -244,7 +243,7 @@ class HandOver:
         return end
 
     def left(self, entry: BlockingDelivery) -> None:
-        """A record leaves otherwise than by `accept()`; it still has its key and value."""
+        """Free the bytes of a record that left without `accept()`; it still has its key and value."""
         self._free(cost_of(entry))
 
     def _free(self, count: cython.longlong) -> None:
@@ -252,18 +251,18 @@ class HandOver:
 
     @property
     def is_half_empty(self) -> bool:
-        """Whether there is enough room for those who wait to be worth their waking."""
+        """Whether there is enough room to wake the threads in line."""
         return self.waiting_bytes * 2 <= self._limit
 
     def shut(self) -> None:
-        """Let nothing in any more."""
+        """Accept no record from now on."""
         self.is_open = False
 
     def end(self) -> list[BlockingDelivery]:
-        """Take no questions any more either: the loop thread is at its end, and every batch is settled.
+        """Accept no question from now on: the loop thread ends, and every batch is settled.
 
         Returns:
-            The questions that are left.
+            The unanswered questions.
         """
         self.is_open = False
         self._is_ended = True
@@ -271,7 +270,7 @@ class HandOver:
 
 
 if not cython.compiled:
-    # Invariant 1 by a lock, which the same thread may take again: a signal's handler may send within a `send()`.
+    # A lock for invariant 1. It is reentrant, because a signal handler may call `send()` within a `send()`.
     def _locked(method: Any) -> Any:
         @functools.wraps(method)
         def locked(self: HandOver, *arguments: Any) -> Any:
@@ -285,7 +284,7 @@ if not cython.compiled:
 
 
 def cost_of(entry: BlockingDelivery) -> cython.longlong:
-    """Bytes that a record takes here."""
+    """Return the bytes that a queued record counts for."""
     cost: cython.longlong = _ENTRY
     if entry._key_size > 0:
         cost += entry._key_size
@@ -295,17 +294,17 @@ def cost_of(entry: BlockingDelivery) -> cython.longlong:
 
 
 class BlockingPath:
-    """Takes records that need nothing decided. The BlockingProducer is one."""
+    """The base of the BlockingProducer: queues the records that need no decision."""
 
     def __init__(self) -> None:
         self._hand_over: HandOver | None = None
 
     def _open_path(self, hand_over: HandOver) -> None:
-        """Records are taken from now on."""
+        """Queue records from now on."""
         self._hand_over = hand_over
 
     def _shut_path(self) -> None:
-        """No record is taken here from now on."""
+        """Queue no record on the short path from now on."""
         self._hand_over = None
 
     @cython.annotation_typing(False)
@@ -321,29 +320,31 @@ class BlockingPath:
         timeout: float | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> BlockingDelivery:
-        """Take one record: wait until its topic is known and the buffer has room for it.
+        """Queue one record. Wait until its topic is known and the buffer has room for it.
 
         Args:
             topic: The topic, or a whole ProducerRecord.
-            value: Bytes, None (a tombstone), or whatever the value serializer takes. A call without a value sends a
-                tombstone if it has a key, and is refused otherwise.
-            key: Likewise; records of one key go to one partition, in order.
+            value: Bytes, `None` (a tombstone), or an object that the value serializer accepts. A call without a
+                value sends a tombstone if it has a key, and is refused otherwise.
+            key: Bytes, `None`, or an object that the key serializer accepts. Records with the same key go to the
+                same partition, in order.
             partition: The partition; `None` lets the partitioner choose.
             timestamp: Milliseconds since the epoch or an aware datetime; `None` means now.
             headers: `(name, value)` pairs.
-            timeout: Seconds to wait at most, where that is less than `max.block.ms`. It bounds this call only,
-                never the record.
-            on_delivery: Called once in the loop thread with `(metadata, None)` or, on failure,
-                `(metadata with offset -1, error)`. An error in it is logged.
+            timeout: The most seconds to wait, if less than `max.block.ms`. It bounds this call only.
+                `delivery.timeout.ms` bounds the delivery of the record.
+            on_delivery: Called once in the loop thread, with `(metadata, None)` on success and with
+                `(metadata with offset -1, error)` on failure. An error that it raises is logged.
 
         Returns:
-            The record's future, for this and any other thread.
+            The record's future. Any thread can use it.
 
         Raises:
-            InvalidRecordError: this record can never be sent.
-            MaxBlockTimeoutError: the topic or the buffer kept it waiting too long.
-            TopicAuthorizationError: the cluster denies the topic.
-            ProducerStateError: not started, closed, forked, or it would have to wait in the loop thread.
+            InvalidRecordError: if this record can never be sent.
+            MaxBlockTimeoutError: if the wait for the topic or the buffer was too long.
+            TopicAuthorizationError: if the cluster denies the topic.
+            ProducerStateError: if the producer is not started, closed or forked, or if the call would wait in the
+                loop thread.
 
         Example:
             >>> delivery = producer.send("orders", b"42", key=b"customer-7")
@@ -356,7 +357,7 @@ class BlockingPath:
         return delivery
 
     def _send_slowly(self, *record: Any, **_named: Any) -> BlockingDelivery:
-        """The long way of `send()`, by all its arguments: whatever the short one does not do."""
+        """Send on the long path, with all arguments of `send()`; the BlockingProducer implements it."""
         raise NotImplementedError
 
     def _taken(  # noqa: C901  # one function, with every test
@@ -369,7 +370,7 @@ class BlockingPath:
         headers: object,
         on_delivery: object,
     ) -> BlockingDelivery | None:
-        """Hand the record over, or do nothing and give None: the long way, then."""
+        """Queue the record; return None, and change nothing, if it needs the long path."""
         hand_over: HandOver | None = self._hand_over
         delivery: BlockingDelivery
         number: cython.longlong = NO_PARTITION

@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The hashes of record keys: a key goes to one partition from any client that hashes alike.
+"""The hashes of record keys: clients with the same hash send a key to the same partition.
 
-Called by the other modules of this folder for every record without a partition, by a *key rule*: one of the hashes
-`MURMUR2` (Java's `Utils.murmur2`), `CRC32` and `FNV1A` (librdkafka's `consistent` and `fnv1a`), or `NO_HASH` where
-keys have no say; with `HASHES_NULL`, a record without a key goes where the empty key goes, and with `SKIPS_EMPTY`
-an empty key counts as none. Which named partitioner has which rule is in `aioproduce.partitioners`.
+The other modules of this folder call it for every record without a partition, with a *key rule*. The rule is one of
+the hashes `MURMUR2` (Java's `Utils.murmur2`), `CRC32` and `FNV1A` (librdkafka's `consistent` and `fnv1a`), or
+`NO_HASH` if keys choose no partition. With `HASHES_NULL`, a record without a key goes to the partition of the empty
+key. With `SKIPS_EMPTY`, an empty key counts as no key. `aioproduce.partitioners` has the rule of each partitioner.
 
-1. All arithmetic is modulo 2**32. Compiled, that is what an unsigned int does; interpreted, the masks do it.
-2. Of murmur2 the sign bit is dropped, as Java's `Utils.toPositive` does; of FNV-1a the absolute value is taken, as
-   librdkafka and Sarama do; CRC-32 is unsigned.
+1. All arithmetic is modulo 2**32: compiled by the unsigned int, interpreted by masks.
+2. murmur2 drops the sign bit, as Java's `Utils.toPositive`. FNV-1a uses the absolute value, as librdkafka and
+   Sarama. CRC-32 is unsigned.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MURMUR2: Final = 1
 CRC32: Final = 2
 FNV1A: Final = 3
 HASHES: Final = 3
-"""The bits of a rule that say which hash."""
+"""The bits of a rule for the hash."""
 HASHES_NULL: Final = 4
 SKIPS_EMPTY: Final = 8
 
 UNDECIDED: Final = -1
-"""Where a key rule says nothing of a record."""
+"""The answer if the key rule chooses no partition for a record."""
 
-# The same as C's integers (`key_hash.pxd`): a look-up of Python's costs a hundred instructions.
+# The same as C integers (`key_hash.pxd`): a look-up in Python costs a hundred instructions.
 _MURMUR2 = MURMUR2
 _CRC32 = CRC32
 _HASHES = HASHES
@@ -87,7 +87,7 @@ def _fnv1a_at(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
 
 def _crc32_at(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
     if cython.compiled:
-        # Bit by bit: of keys' few bytes as fast as a call of zlib's.
+        # Bit by bit: for the few bytes of a key this is as fast as a call of zlib.
         crc: cython.uint = 0xFFFFFFFF
         i: cython.Py_ssize_t
         for i in range(size):
@@ -96,14 +96,14 @@ def _crc32_at(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
                 crc = (crc >> 1) ^ (0xEDB88320 if crc & 1 else 0)
         return crc ^ 0xFFFFFFFF
     else:
-        # Bulk calls leave what was there before where there is no key.
+        # Without a key, bulk calls leave the bytes of an earlier one here.
         return zlib.crc32(key[:size])
 
 
 def partition_at(
     rule: cython.int, key: cython.p_uchar, size: cython.Py_ssize_t, count: cython.longlong
 ) -> cython.longlong:
-    """What a key rule says of `size` bytes at an address, -1 for no key: for the other compiled modules."""
+    """Return the partition for a key of `size` bytes at an address (-1: no key), for other compiled modules."""
     hashing: cython.int = rule & _HASHES
     hashed: cython.uint
     if hashing == 0 or count <= 0:
@@ -126,12 +126,12 @@ def partition_at(
 
 
 def partition_of(rule: cython.int, key: bytes | None, count: cython.longlong) -> cython.longlong:
-    """What a key rule says of a key: its partition of `count`, or `UNDECIDED`, also where none is known yet."""
+    """Return a key's partition out of `count` by a rule; `UNDECIDED` if the rule has none, or none is known yet."""
     return partition_at(rule, bytes_at(b"" if key is None else key), -1 if key is None else len(key), count)
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash of Kafka's default partitioner, unsigned (Java's int, modulo 2**32).
+    """Return the 32-bit hash of Kafka's default partitioner, unsigned (Java's int, modulo 2**32).
 
     Example:
         >>> murmur2(b"foobar") - 2**32
@@ -141,10 +141,10 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, count: int) -> int:
-    """The partition of a key in a topic of `count` partitions, as Java's producer chooses it.
+    """Return the partition of a key in a topic of `count` partitions, as Java's producer chooses it.
 
     Raises:
-        ValueError: `count` is not positive.
+        ValueError: if `count` is not positive.
     """
     if count <= 0:
         raise ValueError(f"a topic has at least one partition, not {count}")

@@ -1,11 +1,10 @@
-"""`send()` as aiokafka's producer has it: everything may be given by position, and the timestamp has its unit.
+"""`send()` with aiokafka's signature: all arguments may be positional, and the timestamp is `timestamp_ms`.
 
 `PositionalCalls` is the base of the drop-in (`aioproduce.compat.aiokafka`), which users may subclass and
 patch, so the calls are methods of its class. They make the calls of a `SendPath` that is not the drop-in
-itself: nothing that runs refers to the drop-in, and one that was forgotten is collected, which is when it
-warns.
+itself. So no running call refers to the drop-in, and a forgotten drop-in is collected, which makes it warn.
 
-Invariant: a call costs what `Producer.send()` costs; there is no frame of Python in between.
+Invariant: a call costs the same as `Producer.send()`, without a Python frame in between.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class PositionalCalls:
-    """What sends records of another library's users.
+    """The base of a drop-in: the calls that send records.
 
     Args:
         path: Accepts the records.
@@ -50,18 +49,19 @@ class PositionalCalls:
         timestamp_ms: int | None = None,
         headers: Any = None,
     ) -> Coroutine[Any, Any, Any]:
-        """Accept one record: wait until its topic is known and the buffer has room for it.
+        """Accept one record. Wait until its topic is known and the buffer has room for it.
 
         Args:
             topic: The topic.
-            value: Bytes, or whatever the value serializer takes; None is a tombstone, and needs a key.
-            key: Likewise; records of one key go to one partition, in order.
+            value: Bytes, or an object that the value serializer accepts; None is a tombstone, and needs a key.
+            key: Bytes, None, or an object that the key serializer accepts. Records with the same key go to the
+                same partition, in order.
             partition: The partition; `None` lets the partitioner choose.
             timestamp_ms: Milliseconds since the epoch; `None` means now.
             headers: `(name, value)` pairs.
 
         Returns:
-            To be awaited; that gives a future of the record's metadata, which need not be awaited at once.
+            A coroutine. Awaiting it returns a future of the record's metadata.
         """
         return _call(self._path, topic, value, key, partition, timestamp_ms, headers, False)
 
@@ -75,10 +75,10 @@ class PositionalCalls:
         timestamp_ms: int | None = None,
         headers: Any = None,
     ) -> Coroutine[Any, Any, Any]:
-        """`send()`, then await the acknowledgement.
+        """Send one record as `send()` does, and wait for its acknowledgement.
 
         Returns:
-            To be awaited; that gives the record's metadata.
+            A coroutine. Awaiting it returns the record's metadata.
         """
         return _call(self._path, topic, value, key, partition, timestamp_ms, headers, True)
 
@@ -94,7 +94,7 @@ def _call(
     is_awaiting: cython.bint,
 ) -> Coroutine[Any, Any, Any]:
     if value is None and key is None:
-        # aiokafka refuses such a record, once it is awaited; the short way would take it.
+        # aiokafka refuses such a record when it is awaited; the short path would accept it.
         return path._send_slowly(topic, None, None, partition, timestamp, headers, None, None)
     return make_call(path, topic, value, key, partition, timestamp, headers, None, None, is_awaiting)
 

@@ -10,12 +10,12 @@ headers (KIP-82):
     CRC-32C, attributes, ..., record count      key, value, headers; lengths and deltas are zigzag varints
 
 1. The buffer never changes its size while a RecordBatchBuffer holds it: the memoryview in `_view` forbids it
-   (a resize raises BufferError), so the address taken in `__init__` stays good until `release()`.
-2. A record is written whole or not at all: what does not fit, or is refused, changes nothing.
+   (a resize raises BufferError), so the address from `__init__` stays valid until `release()`.
+2. A record is written whole or not at all: a record that does not fit, or is refused, changes nothing.
 3. Nothing is appended after the first `seal()`: a transport may hold a view of the bytes.
-4. Offsets count from 0 without gaps; the index that `try_append()` answers is the record's offset delta, to
-   which the broker's base offset is added.
-5. Sizes are in bytes; where C takes an address and a size, -1 is null.
+4. Offsets count from 0 without gaps. The index that `try_append()` returns is the record's offset delta: the
+   record's offset is the broker's base offset plus this index.
+5. Sizes are in bytes. For an address and a size in C, the size -1 means null.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RECORD_BATCH_OVERHEAD = 61
 """Bytes of a batch before its first record."""
 
 NO_TIMESTAMP = -1
-"""What Kafka calls a record without a timestamp."""
+"""Kafka's timestamp of a record without one."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC = struct.Struct(">I")
@@ -51,11 +51,11 @@ _CRC_COVERS_FROM = 21
 _CRC_AT = 17
 _CODEC_MASK = 0x07
 _TRANSACTIONAL = 0x10
-# Base offset and length are not part of what the length field counts.
+# The length field does not count the base offset and itself.
 _LOG_OVERHEAD = 12
-# A signed 32-bit length in bytes is the most that the format can say of a batch.
+# The format has a signed 32-bit length in bytes for a batch.
 _MAX_BATCH_SIZE = 2**31 - 1
-# The most that one record takes beside key, value and headers: length (5), attributes (1), timestamp delta
+# The most bytes of one record in addition to key, value and headers: length (5), attributes (1), timestamp delta
 # (10), offset delta (5), key length (5), value length (5), header count (5).
 _MAX_RECORD_OVERHEAD = 36
 
@@ -63,9 +63,9 @@ _crc32c: Any = None
 
 
 def load_crc32c() -> Callable[..., int]:
-    """Load the checksum: 20 ms, most of them `importlib.metadata`, which the package asks for its own version.
+    """Load the checksum library: 20 ms, mostly `importlib.metadata`, from which it reads its own version.
 
-    Called by whoever starts a producer, so that neither an import of this module pays for it nor the first batch.
+    The start of a producer calls this, so that neither the import of this module nor the first batch pays for it.
     """
     global _crc32c
     from crc32c import crc32c
@@ -78,7 +78,7 @@ def load_crc32c() -> Callable[..., int]:
 @cython.inline
 @cython.exceptval(check=False)
 def _zigzag_delta(value: cython.longlong, base: cython.longlong) -> cython.ulonglong:
-    # Modulo 2**64, as Java's long does it, and by unsigned numbers: a signed overflow is undefined in C, and the
+    # Modulo 2**64, as Java's long, with unsigned numbers: a signed overflow is undefined in C, and the
     # delta from -1 to the highest timestamp is one.
     mask: cython.ulonglong = 0xFFFFFFFFFFFFFFFF
     minuend: cython.ulonglong = value
@@ -117,7 +117,7 @@ def put_unsigned(
 @cython.inline
 @cython.exceptval(check=False)
 def part_size(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    # A length and the bytes; null is a length alone. Zigzag of what is not negative is a doubling.
+    # A length and the bytes; null is a length alone. The zigzag of a number from 0 on is its double.
     if size < 0:
         return 1
     length: cython.ulonglong = size
@@ -138,7 +138,7 @@ def put_part(
 
 
 def _bytes_of(value: object, field: str) -> bytes:
-    # An exact bytes object, also of a subclass: the typed C variables take no other.
+    # An exact bytes object, also from a subclass: the typed C variables accept no other.
     try:
         return bytes(memoryview(value))  # type: ignore[arg-type]  # it raises, then
     except TypeError:
@@ -162,7 +162,7 @@ def _header_name(name: object) -> bytes:
 
 
 def _encoded_headers(headers: object) -> list[bytes | None]:
-    """Name, value, name, value, ..., checked, as exact bytes."""
+    """Check headers; return name, value, name, value, ... as exact bytes."""
     pair: tuple[object, ...]
     if not isinstance(headers, list | tuple):
         raise InvalidHeadersError(
@@ -201,10 +201,10 @@ def _encoded_headers_size(encoded: list[bytes | None]) -> cython.Py_ssize_t:
 
 
 def encode_headers(headers: Sequence[tuple[str, BytesLike | None]] | None) -> bytes:
-    """Headers as they stand in a record, their count first; empty for none, which any record can say by itself.
+    """Return headers in a record's encoding, their count first; empty bytes without headers.
 
     Raises:
-        InvalidHeadersError: They are not pairs of a name and a value.
+        InvalidHeadersError: if they are not pairs of a name and a value.
     """
     if headers is None:
         return b""
@@ -228,11 +228,11 @@ def record_size_upper_bound(
     value: BytesLike | None,
     headers: Sequence[tuple[str, BytesLike | None]] | None = None,
 ) -> int:
-    """The most bytes that this record can take in any batch, its length prefix included.
+    """Return the most bytes that a record can need in any batch, with its length prefix.
 
     Raises:
-        SerializationError: Key or value are not bytes-like.
-        InvalidHeadersError: The headers are not pairs of a name and a value.
+        SerializationError: if the key or the value is not bytes-like.
+        InvalidHeadersError: if the headers are not pairs of a name and a value.
     """
     size = _MAX_RECORD_OVERHEAD
     if key is not None:
@@ -245,18 +245,18 @@ def record_size_upper_bound(
 
 
 class RecordBatchBuffer:
-    """One batch of records in a buffer that somebody else owns.
+    """One batch of records in a buffer of another owner.
 
     Args:
-        buffer: Where to write: the header's 61 bytes first, then the records.
+        buffer: The buffer for the header's 61 bytes and the records.
         capacity: How many bytes of the buffer may be used; all of them by default.
 
     Attributes:
-        record_count: How many records were appended.
-        size: Bytes written, the header's 61 included. This and the other numbers stay readable after `release()`.
-        base_timestamp: The first record's timestamp; -1 when empty.
-        max_timestamp: The highest timestamp of the records; -1 when empty.
-        largest_record: Bytes of the largest record, its length included; 0 when empty.
+        record_count: The number of appended records.
+        size: Bytes written, with the header's 61. This and the other numbers stay readable after `release()`.
+        base_timestamp: The first record's timestamp; -1 if empty.
+        max_timestamp: The highest timestamp of the records; -1 if empty.
+        largest_record: Bytes of the largest record, with its length prefix; 0 if empty.
 
     Example:
         >>> batch = RecordBatchBuffer(bytearray(16384))
@@ -296,18 +296,18 @@ class RecordBatchBuffer:
         Args:
             timestamp: Milliseconds since the epoch, or -1 for none.
             key: Bytes-like or None; anything but bytes is copied once more.
-            value: Bytes-like or None, likewise.
+            value: Bytes-like or None; anything but bytes is copied once more.
             headers: A list or tuple of `(name, value)`, or None.
 
         Returns:
-            The record's index in the batch, or -1 if it does not fit (or the batch is sealed or released):
-            nothing changed then.
+            The record's index in the batch; -1 if it does not fit or the batch is sealed or released. Then
+            nothing changed.
 
         Raises:
-            SerializationError: Key or value are not bytes-like.
-            InvalidHeadersError: The headers are not pairs of a name and a value.
-            InvalidTimestampError: The timestamp is negative and not -1.
-            OverflowError: The timestamp does not fit 64 bits.
+            SerializationError: if the key or the value is not bytes-like.
+            InvalidHeadersError: if the headers are not pairs of a name and a value.
+            InvalidTimestampError: if the timestamp is negative and not -1.
+            OverflowError: if the timestamp does not fit 64 bits.
         """
         key_at: cython.p_uchar = self._data
         value_at: cython.p_uchar = self._data
@@ -335,11 +335,11 @@ class RecordBatchBuffer:
         return put_record(self, timestamp, key_at, key_size, value_at, value_size, headers_at, headers_size)
 
     def copy_into(self, buffer: bytearray) -> RecordBatchBuffer:
-        """The same records in another buffer, to which nothing more is appended.
+        """Copy the records into another buffer; nothing more can be appended to the copy.
 
         Raises:
-            ValueError: The buffer is too small.
-            RuntimeError: This batch's buffer was given back.
+            ValueError: if the buffer is too small.
+            RuntimeError: if this batch's buffer was released.
         """
         copied = RecordBatchBuffer(buffer, self.size)
         buffer[: self.size] = self._require_view()[: self.size]
@@ -351,7 +351,7 @@ class RecordBatchBuffer:
         return copied
 
     def records_view(self) -> memoryview:
-        """The records as they were written, without the header: what a codec compresses."""
+        """Return a view of the records without the header, for a codec."""
         return self._require_view()[RECORD_BATCH_OVERHEAD : self.size]
 
     def seal(
@@ -364,25 +364,25 @@ class RecordBatchBuffer:
         compressed: bytes | None = None,
         is_transactional: bool = False,
     ) -> tuple[list[bytes | memoryview], int]:
-        """Fill in the header; nothing can be appended any more.
+        """Write the header. Nothing can be appended after that.
 
-        Called again for a retry with another producer id, epoch or sequence, when no transport holds a view
-        of the bytes of the attempt before: without compression the header is written into the same buffer.
+        A retry with another producer id, epoch or sequence calls it again. No transport may hold a view of the
+        earlier attempt's bytes then: without compression the header is written into the same buffer.
 
         Args:
             producer_id: The idempotent producer's id, or -1.
             producer_epoch: Its epoch, or -1.
             base_sequence: The sequence of the first record, or -1.
-            attributes: The codec's id in the low three bits; other bits as the protocol has them.
-            compressed: The records as compressed by that codec, or None to send them as they are.
+            attributes: The codec's id in the low three bits; other bits as in the protocol.
+            compressed: The records compressed by that codec; None sends them uncompressed.
             is_transactional: Whether the batch belongs to a transaction.
 
         Returns:
             The buffers to write, in order, and their size together.
 
         Raises:
-            ValueError: The batch is empty, or codec and `compressed` contradict each other.
-            RuntimeError: The buffer was given back.
+            ValueError: if the batch is empty, or the codec and `compressed` contradict each other.
+            RuntimeError: if the buffer was released.
         """
         view = self._require_view()
         if not self.record_count:
@@ -418,13 +418,13 @@ class RecordBatchBuffer:
         return [header.tobytes(), compressed], size
 
     def release(self) -> None:
-        """Let go of the buffer: it goes back to its owner, which this batch never touches again. Safe to repeat."""
+        """Release the buffer to its owner. This batch never touches it again. A second call does nothing."""
         self._limit = 0
         self._buffer = None
         self._view = None
 
     def iter_records(self) -> Iterator[Record]:
-        """Read the records back, in order; for splitting a batch, not for speed."""
+        """Yield the records in order, to split a batch; not fast."""
         view = self._require_view()[: self.size]
         position: int = RECORD_BATCH_OVERHEAD
         for _ in range(self.record_count):
@@ -450,9 +450,9 @@ def put_record(
     headers: cython.p_uchar,
     headers_size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """`try_append()` in C, of what is checked and encoded: the one place where a record is written.
+    """Write a checked and encoded record, as `try_append()` does, in C; no other function writes records.
 
-    Headers are as `encode_headers()` writes them, of no bytes where there are none.
+    Headers are the result of `encode_headers()`: empty bytes if there are none.
     """
     base: cython.longlong = records.base_timestamp if records.record_count else timestamp
     delta: cython.ulonglong = _zigzag_delta(timestamp, base)

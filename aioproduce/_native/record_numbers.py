@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Numbers for an audited producer's records: one 24-byte header `ap.id` in each, written with the record.
 
-Called by `topic_appender`, `bulk_append` and `core/producer_batch` where a topic's records are numbered, in place
-of `RecordBatchBuffer.try_append()`. What stands behind the user's headers is
+If a topic's records are numbered, `topic_appender`, `bulk_append` and `core/producer_batch` call this module
+instead of `RecordBatchBuffer.try_append()`. It writes after the user's headers
 
     10 "ap.id" 48 <16 bytes: the producer> <8 bytes: the number, big-endian>
 
@@ -10,10 +10,9 @@ with both lengths as zigzag varints: 31 bytes, of which the last eight change fr
 
 Invariants:
 
-1. A number is given to a record that is in a batch, and to no other: what does not fit, or is refused, leaves no
-   hole.
-2. Numbers ascend within a batch, and the number is the end of a record's bytes: they are read without decoding.
-3. No code of a user's runs between the taking of headers into the room here and the end of the write.
+1. Only a record in a batch gets a number. A record that does not fit, or is refused, leaves no gap.
+2. Numbers ascend within a batch. The number is the end of a record's bytes, so it is read without decoding.
+3. No user code runs between `take_headers()` and the end of the write.
 """
 
 from __future__ import annotations
@@ -41,27 +40,27 @@ if TYPE_CHECKING:
     from aioproduce.records import Header
 
 STAMP_ROOM: Final = 32
-"""By how much a number makes a record larger at most: the header, and one byte more for how many there are."""
+"""The most bytes that a number adds to a record: the header, and one byte more for the count of headers."""
 
 _ID_SIZE: Final = 16
 _NAME: Final = b"\x0aap.id\x30"
 _HEADER_SIZE = 31
 _NUMBER_SIZE = 8
-# What the count of headers takes at most.
+# The most bytes of the count of headers.
 _COUNT_SIZE = 5
 
 
 class RecordNumbers:
-    """Gives the records of one producer their numbers, over all its topics.
+    """The numbers of one producer's records, over all its topics.
 
     Args:
         producer_id: 16 bytes.
 
     Attributes:
-        next: The number that the next record gets.
+        next: The number of the next record.
 
     Raises:
-        ValueError: they are not 16.
+        ValueError: if `producer_id` does not have 16 bytes.
     """
 
     def __init__(self, producer_id: bytes) -> None:
@@ -78,7 +77,7 @@ class RecordNumbers:
         self.take_headers(bytes_at(empty), 0)
 
     def take_headers(self, headers: cython.p_uchar, size: cython.Py_ssize_t) -> None:
-        """The records to come have these headers, as `encode_headers()` writes them; of no bytes for none."""
+        """Set the headers of the next records, encoded by `encode_headers()`; no bytes for no headers."""
         count: cython.ulonglong = 0
         shift: cython.int = 0
         position: cython.Py_ssize_t = 0
@@ -99,10 +98,10 @@ class RecordNumbers:
         self._taken = size
 
     def put_next(self) -> cython.void:
-        """Write the next number behind the headers that were taken."""
+        """Write the next number after the headers that `take_headers()` set."""
         number: cython.ulonglong = self.next
         if cython.compiled:
-            # One store of the bytes in reverse, as compilers see it.
+            # Compilers turn this into one store of the reversed bytes.
             end: cython.p_uchar = part_at(self._at, self._size - _NUMBER_SIZE, _NUMBER_SIZE)
             end[0] = (number >> 56) & 0xFF
             end[1] = (number >> 48) & 0xFF
@@ -123,14 +122,14 @@ class RecordNumbers:
         value: bytes | None,
         headers: Sequence[Header] | None,
     ) -> cython.Py_ssize_t:
-        """As `RecordBatchBuffer.try_append()`, with a number.
+        """Append one record with a number, as `RecordBatchBuffer.try_append()` does without one.
 
         Returns:
-            The record's index in the batch, or -1 if it does not fit: nothing changed then, and no number is used.
+            The record's index in the batch; -1 if it does not fit. Then nothing changed, and no number is used.
 
         Raises:
-            InvalidHeadersError: The headers are not pairs of a name and a value.
-            InvalidTimestampError: The timestamp is negative and not -1.
+            InvalidHeadersError: if the headers are not pairs of a name and a value.
+            InvalidTimestampError: if the timestamp is negative and not -1.
         """
         key_at: cython.p_uchar = self._at
         value_at: cython.p_uchar = self._at
@@ -158,11 +157,11 @@ class RecordNumbers:
 
 
 def number_runs(records: RecordBatchBuffer, most: int = -1) -> list[tuple[int, int]]:
-    """The numbers of a batch's records, all of which have one, as runs: first and last, ascending.
+    """Return the numbers of a batch's records as ascending runs of first and last. Every record must have one.
 
     Args:
-        records: The batch; its buffer was not given back.
-        most: Look at so many records; -1 for all.
+        records: The batch; its buffer must not be released.
+        most: The most records to read; -1 for all.
     """
     runs: list[tuple[int, int]] = []
     position: cython.Py_ssize_t = RECORD_BATCH_OVERHEAD
@@ -175,7 +174,7 @@ def number_runs(records: RecordBatchBuffer, most: int = -1) -> list[tuple[int, i
         count = most
     data: cython.p_uchar = records._data
     for index in range(count):
-        # Of our own writing, so nothing is checked: a zigzag length that is not negative, and a number at the end.
+        # Our own bytes, so nothing is checked: a zigzag length that is not negative, and a number at the end.
         size: cython.ulonglong = 0
         shift: cython.int = 0
         while data[position] >= 0x80:

@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Where records that were accepted together went: some numbers for each, from which futures and metadata are made.
+"""The places of records that were accepted together: a few numbers each, to make futures and metadata from.
 
-Filled in C by `bulk_append` (`record_span.pxd`), or made of a whole batch; held by `Deliveries`.
+`bulk_append` fills a span in C (`record_span.pxd`), or it is made from a whole batch. `Deliveries` holds spans.
 
 Invariants:
 
-1. A record takes 4 bytes for its value's size, and what it needs besides: 4 where there are keys, 8 for a timestamp
-   of its own, 8 where records of several batches mix.
-2. It holds the results of the batches, so a failure that nobody asks for is reported when it is dropped.
+1. A record needs 4 bytes for its value's size, 4 more if there are keys, 8 more if it has a timestamp of its own,
+   and 8 more if records of several batches mix.
+2. It holds the results of the batches. So an unobserved failure is reported when the span is dropped.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _LONG = 8
 
 
 class RecordSpan:
-    """Where records that were appended together went, in their order: what futures and metadata are made of.
+    """The places of records that were appended together, in order, to make futures and metadata from.
 
-    Made by `BulkAppender.append()` and `span_of_batch()`; `results` are those of the batches.
+    `BulkAppender.append()` and `span_of_batch()` make it; `results` are the batches' results.
     """
 
     def __init__(self, capacity: int, *, is_routed: bool, has_keys: bool, has_timestamps: bool) -> None:
@@ -61,26 +61,26 @@ class RecordSpan:
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether all of them were."""
+        """Whether all records are acknowledged."""
         return all(result.status == SUCCEEDED for result in self.results)
 
     def future(self, index: int) -> DeliveryFuture:
-        """A future of one record; the caller keeps it, as each counts for itself what it was asked."""
+        """Return a future of one record. The caller keeps it, because each future counts its own observations."""
         result, record, timestamp, key_size, value_size = self._entry(index)
         return make_delivery(result, record, timestamp, key_size, value_size)
 
     def probe(self, result: BatchResult) -> DeliveryFuture:
-        """A future of some record in a batch, to wait on; it is not asked for its outcome."""
+        """Return a future of any record in a batch, to wait on without observing its outcome."""
         return self.future(next(at for at in range(self._count) if self._entry(at)[0] is result))
 
     def settled(self) -> int:
-        """How many of the records have their outcome."""
+        """Return the number of records with an outcome."""
         if all(result.is_done for result in self.results):
             return self._count
         return sum(self.future(index).done() for index in range(self._count))
 
     def metadata(self) -> list[RecordMetadata]:
-        """The metadata of all, which are acknowledged."""
+        """Return the metadata of all records, which must be acknowledged."""
         index: cython.Py_ssize_t
         place: cython.Py_ssize_t = 0
         last: cython.Py_ssize_t = -1
@@ -127,7 +127,7 @@ class RecordSpan:
         return found
 
     def _entry(self, index: cython.Py_ssize_t) -> tuple[BatchResult, int, int, int, int]:
-        """Its batch's result, its index there, its timestamp, and the sizes of key and value."""
+        """Return a record's batch result, its index there, its timestamp, and the sizes of key and value."""
         if index < 0 or index >= self._count:
             raise IndexError(f"record {index} of {self._count}")
         place: cython.Py_ssize_t = 0
@@ -144,7 +144,7 @@ class RecordSpan:
         return self.results[place], record, timestamp, key_size, ints_in(self._value_sizes)[index]
 
     def trim(self, count: cython.Py_ssize_t) -> None:
-        """Keep what `count` records take of the room."""
+        """Shrink the arrays to `count` records."""
         self._count = count
         self._value_sizes = self._value_sizes[: _INT * count]
         if self._has_keys:
@@ -157,7 +157,7 @@ class RecordSpan:
 
 
 def span_of_batch(records: RecordBatchBuffer, result: BatchResult) -> RecordSpan:
-    """All records of a batch that is whole; its bytes are read once, for their sizes and timestamps."""
+    """Return a span of all records of a complete batch. Its bytes are read once, for sizes and timestamps."""
     index: cython.Py_ssize_t
     field: cython.int
     mask: cython.ulonglong = 0xFFFFFFFFFFFFFFFF
@@ -171,7 +171,7 @@ def span_of_batch(records: RecordBatchBuffer, result: BatchResult) -> RecordSpan
     position: cython.Py_ssize_t = RECORD_BATCH_OVERHEAD
     for index in range(count):
         after: cython.Py_ssize_t = 0
-        # Of our own writing, so nothing is checked: length, attributes, timestamp, offset, key, value, headers.
+        # Our own bytes, so unchecked: length, attributes, timestamp, offset, key, value, headers.
         for field in range(5):
             raw: cython.ulonglong = 0
             shift: cython.int = 0

@@ -1,17 +1,17 @@
-"""The way of a record from `await producer.send()` into an open batch: what every record costs.
+"""The path of a record from `await producer.send()` into an open batch: every record pays for it.
 
-`SendPath` is the base of the Producer. Its `send()` makes a `SendCall`, the coroutine that is awaited; that tries
-the short way, in C from end to end, and where anything is to be decided, converted, waited for or refused, hands
-over to the Producer's own coroutine, which does all of it in the ordinary way.
+`SendPath` is the base of the Producer. Its `send()` makes a `SendCall`, the coroutine that the user awaits. The
+call tries the short path first, which is C from end to end. If something must be decided, converted, awaited or
+refused, it runs the long path instead, the Producer's own coroutine in Python.
 
 Invariants:
 
-1. The short way is open between `_open_path()` and `_shut_path()`, in the thread, the process and the running event
-   loop of `_open_path()` only: a record that nobody would send is never accepted.
-2. Nothing happens before a call is awaited, as with any coroutine; one that never is warns.
-3. The short way changes nothing where it does not accept the record.
-4. After `_TURN` seconds of uninterrupted sending the loop is given a turn: the clock is read once in so many calls,
-   and what is due goes the long way.
+1. The short path is open between `_open_path()` and `_shut_path()`, and only in the thread, the process and the
+   running event loop of `_open_path()`. So no record is accepted that nobody would send.
+2. Nothing happens before a call is awaited, as with any coroutine. A call that is never awaited warns.
+3. The short path changes nothing if it does not accept the record.
+4. After `_TURN` seconds of uninterrupted sending the loop gets a turn. The clock is read once in
+   `_SENDS_PER_CLOCK` calls. If a turn is due, the call takes the long path, which yields.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from aioproduce._native.topic_appender import TopicAppender
     from aioproduce.records import Headers, ProducerRecord, RecordMetadata
 
-# The clock is read once in so many sends (a power of 2), and the loop gets its turn when so many seconds are over.
+# The clock is read once in so many sends (a power of 2). The loop gets a turn after so many seconds.
 _SENDS_PER_CLOCK: Final = 16
 _TURN: Final = 0.001
-# Kafka's int32: larger ones would not fit C's integer; the long way refuses them by name.
+# Kafka's int32. Larger numbers do not fit C's integer; the long path refuses them with a typed error.
 _MAX_PARTITION: Final = 2**31 - 1
 _MAX_TIMESTAMP: Final = 2**63 - 1
 
@@ -62,7 +62,7 @@ _NEW: Final = 0
 _RUNNING: Final = 1
 _DONE: Final = 2
 
-# How often this process was forked, seen from a child: what the parent opened is not open in it.
+# The number of forks above this process: a path that the parent opened is not open in a child.
 _forks: cython.longlong = 0
 
 
@@ -76,7 +76,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class SendPath:
-    """Accepts records that need nothing decided. The Producer is one."""
+    """The base of the Producer: accepts the records that need no decision."""
 
     def __init__(self) -> None:
         self._appenders: dict[str, TopicAppender] = {}
@@ -97,15 +97,15 @@ class SendPath:
         is_plain: bool,
         wall_ms: Callable[[], int] | None = None,
     ) -> None:
-        """Records may be accepted from now on, in this thread.
+        """Accept records from now on, in this thread.
 
         Args:
-            appenders: The open batches by topic; the accumulator's own.
-            is_running: Whether the event loop of this thread runs.
-            on_next_turn: Has the loop call back in its next turn.
-            is_plain: Whether keys and values are bytes already, and nobody wants to see the records.
-            wall_ms: The wall clock, where time is simulated; no turn of the loop is ever due there, as that hangs
-                on how fast this machine is.
+            appenders: The open batches by topic; the accumulator's own dictionary.
+            is_running: Returns whether the event loop of this thread runs.
+            on_next_turn: Schedules a callback for the loop's next turn.
+            is_plain: Whether keys and values are bytes already, and no interceptor sees the records.
+            wall_ms: The wall clock if time is simulated. No turn of the loop is due then, because that would
+                depend on the speed of the machine.
         """
         self._wall_ms = wall_ms
         self._appenders = appenders
@@ -117,11 +117,11 @@ class SendPath:
         mark_as_async(SendPath.send, SendPath.send_and_wait)
 
     def _shut_path(self) -> None:
-        """No record is accepted here from now on."""
+        """Accept no record on the short path from now on."""
         self._thread = 0
 
     # -- what users call ---
-    # Their annotations are for type checkers: what is wrong is for the long way to refuse, by name.
+    # The annotations are for type checkers. The long path refuses wrong arguments, with typed errors.
 
     @cython.annotation_typing(False)
     def send(
@@ -136,29 +136,31 @@ class SendPath:
         timeout: float | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> Coroutine[Any, Any, DeliveryFuture]:
-        """Accept one record: wait until its topic is known and the buffer has room for it.
+        """Accept one record. Wait until its topic is known and the buffer has room for it.
 
         Args:
             topic: The topic, or a whole ProducerRecord.
-            value: Bytes, None (a tombstone), or whatever the value serializer takes. A call without a value sends a
-                tombstone if it has a key, and is refused otherwise.
-            key: Likewise; records of one key go to one partition, in order.
+            value: Bytes, `None` (a tombstone), or an object that the value serializer accepts. A call without a
+                value sends a tombstone if it has a key, and is refused otherwise.
+            key: Bytes, `None`, or an object that the key serializer accepts. Records with the same key go to the
+                same partition, in order.
             partition: The partition; `None` lets the partitioner choose.
             timestamp: Milliseconds since the epoch or an aware datetime; `None` means now.
             headers: `(name, value)` pairs.
-            timeout: Seconds to wait at most, where that is less than `max.block.ms`. It bounds this call only,
-                never the record: `delivery.timeout.ms` does that.
-            on_delivery: Called once on the event loop with `(metadata, None)` or, on failure,
-                `(metadata with offset -1, error)`. An error in it is logged.
+            timeout: The most seconds to wait, if less than `max.block.ms`. It bounds this call only.
+                `delivery.timeout.ms` bounds the delivery of the record.
+            on_delivery: Called once on the event loop, with `(metadata, None)` on success and with
+                `(metadata with offset -1, error)` on failure. An error that it raises is logged.
 
         Returns:
-            To be awaited; that gives the record's future: await it for its RecordMetadata or its DeliveryError.
+            A coroutine. Awaiting it returns the record's future. Awaiting the future returns the RecordMetadata
+            or raises a DeliveryError.
 
         Raises:
-            InvalidRecordError: this record can never be sent.
-            MaxBlockTimeoutError: the topic or the buffer kept it waiting too long.
-            TopicAuthorizationError: the cluster denies the topic.
-            ProducerStateError: not started, closed, or in the wrong place.
+            InvalidRecordError: if this record can never be sent.
+            MaxBlockTimeoutError: if the wait for the topic or the buffer was too long.
+            TopicAuthorizationError: if the cluster denies the topic.
+            ProducerStateError: if the producer is not started or closed, or belongs to another loop or process.
 
         Example:
             >>> delivery = await producer.send("orders", b"42", key=b"customer-7")
@@ -178,15 +180,17 @@ class SendPath:
         timeout: float | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> Coroutine[Any, Any, RecordMetadata]:
-        """`send()`, then await the acknowledgement.
+        """Send one record as `send()` does, and wait for its acknowledgement.
 
-        `timeout` bounds the waiting for room and metadata, as in `send()`, not that for the acknowledgement.
+        `timeout` bounds the wait for metadata and buffer space, as in `send()`. It does not bound the wait for the
+        acknowledgement.
 
         Returns:
-            To be awaited; that tells where the record lies.
+            A coroutine. Awaiting it returns the record's metadata: its partition and offset.
 
         Raises:
-            DeliveryError: it was not acknowledged; and what `send()` raises.
+            DeliveryError: if the record was not acknowledged.
+            ProducerError: if `send()` raises it.
 
         Example:
             >>> metadata = await producer.send_and_wait("orders", b"42")
@@ -196,11 +200,11 @@ class SendPath:
     # -- for the Producer ---
 
     def _send_slowly(self, *record: Any, **_named: Any) -> Coroutine[Any, Any, DeliveryFuture]:
-        """The long way of `send()`, by all its arguments: whatever the short one does not do."""
+        """Send on the long path, with all arguments of `send()`; the Producer implements it."""
         raise NotImplementedError
 
     def _turn_is_due(self) -> cython.bint:
-        """Whether somebody has been sending so long that the loop should have its turn (invariant 4)."""
+        """Return whether a turn of the loop is due, after `_TURN` seconds of sending (invariant 4)."""
         if self._sends == 0:
             self._sends = 1
             self._began_at = monotonic()
@@ -209,16 +213,16 @@ class SendPath:
         return self._wall_ms is None and bool(monotonic() - self._began_at >= _TURN)
 
     def _put_turn_off(self) -> None:
-        """Nobody goes on and on, as the tasks differ: not before some more sends is it asked again."""
+        """Read the clock again only after some more sends: different tasks send, so none blocks the loop."""
         self._sends += 1
 
     def _turn_came(self) -> None:
         self._sends = 0
 
-    # -- the short way ---
+    # -- the short path ---
 
     def _accept(self, call: SendCall) -> DeliveryFuture | None:  # noqa: C901  # one function, with every test
-        """Append the record of a call, or do nothing and give None: the long way, then."""
+        """Append the record of a call; return None, and change nothing, if it needs the long path."""
         partition: cython.longlong = NO_PARTITION
         timestamp: cython.longlong
         appender: TopicAppender | None
@@ -226,7 +230,7 @@ class SendPath:
         topic: str
         value: bytes | None
         key: bytes | None
-        # The order of these lines, and what they do not call, is the cost of a record: measure before a change.
+        # The order of these lines, and the calls that they avoid, set the cost of a record: measure each change.
         if self._thread != PyThread_get_thread_ident() or self._forks != _forks or not self._is_running():
             return None
         if self._sends % _SENDS_PER_CLOCK == 0 and self._turn_is_due():
@@ -269,7 +273,7 @@ class SendPath:
 @cython.freelist(64)
 @cython.cclass
 class SendCall:
-    """One call of `send()` or `send_and_wait()`: a coroutine (`collections.abc.Coroutine`), to be awaited once."""
+    """One call of `send()` or `send_and_wait()`: a coroutine (`collections.abc.Coroutine`), awaited once."""
 
     _path: SendPath
     _topic: Any
@@ -286,15 +290,15 @@ class SendCall:
     _is_awaiting: cython.uchar
 
     def __init__(self) -> None:
-        self._state = _DONE  # nothing to warn of
+        self._state = _DONE  # no warning for this one
         raise TypeError("calls are made by send() and send_and_wait()")
 
     def __reduce__(self) -> NoReturn:
-        # Neither copied nor pickled, as any coroutine.
+        # As any coroutine, it can be neither copied nor pickled.
         raise TypeError(f"cannot copy or pickle {self!r}")
 
     def __getattr__(self, name: str) -> str:
-        # What asyncio puts into a task's representation, and no property can be called.
+        # asyncio shows these names in a task's repr; a property cannot have them.
         if name == "__name__" or name == "__qualname__":
             return "Producer.send_and_wait" if self._is_awaiting else "Producer.send"
         raise AttributeError(f"a call of send() has no attribute {name!r}")
@@ -304,7 +308,7 @@ class SendCall:
 
     def __await__(self) -> SendCall:
         if self._state == _RUNNING:
-            # Before it takes a step that is for whoever awaits it already.
+            # A second await would take a step that belongs to the first.
             raise RuntimeError("coroutine is being awaited already")
         return self
 
@@ -315,17 +319,17 @@ class SendCall:
         return self.send(None)
 
     def send(self, value: object) -> Any:
-        """As a coroutine's: go on, to the next suspension or the end."""
+        """Run to the next suspension or the end, as a coroutine's `send()` does."""
         if self._step(value):
             return self._take()
         raise StopIteration(self._take())
 
     def throw(self, kind: Any, error: Any = None, traceback: Any = None) -> Any:
-        """As a coroutine's: raise an exception where it waits."""
+        """Raise an exception at the point where it waits, as a coroutine's `throw()` does."""
         inner = self._inner
         if self._state == _RUNNING and inner is not None:
             try:
-                # In the one form that newer Pythons take, too.
+                # The form with one argument: newer versions of Python deprecate the others.
                 return inner.throw(thrown(kind, error, traceback))
             except BaseException:
                 self._end()
@@ -339,14 +343,14 @@ class SendCall:
             kind = error = None  # the traceback holds this frame
 
     def close(self) -> None:
-        """As a coroutine's: give up what it waits for."""
+        """End the call and its wait, as a coroutine's `close()` does."""
         inner = self._inner
         self._end()
         if inner is not None:
             inner.close()
 
     def _step(self, sent: object) -> cython.bint:
-        """Go on. Whether it is suspended again; `_given` is what to yield, or to return."""
+        """Run on, and return whether it suspended again. `_given` is the value to yield or to return."""
         delivery: DeliveryFuture | None
         if self._state == _NEW:
             if sent is not None:
@@ -363,7 +367,7 @@ class SendCall:
                 self._inner = begin_wait(delivery, delivery._result._wait, False)
             else:
                 self._given = delivery
-                # `_end()`, as far as there is anything to it: this is every record's way.
+                # The part of `_end()` that is needed here: every record runs this.
                 self._state = _DONE
                 self._value = None
                 return False
@@ -383,7 +387,7 @@ class SendCall:
         return True
 
     def _wait(self) -> cython.bint:
-        """Go on with the wait for the acknowledgement, without the StopIteration of `Watcher.send()`."""
+        """Continue the wait for the acknowledgement, without the StopIteration of `Watcher.send()`."""
         watcher: Watcher = self._inner
         self._given = watcher._advance()
         if self._given is watcher:
@@ -407,7 +411,7 @@ class SendCall:
     def _end(self) -> None:
         self._state = _DONE
         self._inner = None
-        # A task keeps its coroutine; this one is not to keep the record, too.
+        # A task keeps its coroutine, which must not keep the record.
         self._value = None
         self._key = None
         self._headers = None
@@ -424,23 +428,21 @@ class SendCall:
 
 
 def mark_as_async(*functions: Any) -> None:
-    """To whoever asks `iscoroutinefunction()`, a mock of a Producer for one, these are `async def`."""
+    """Mark functions as `async def` for `iscoroutinefunction()`, which mocks of a Producer call."""
     for function in functions:
         if sys.version_info >= (3, 12):
             inspect.markcoroutinefunction(function)
         elif (coroutines := sys.modules.get("asyncio.coroutines")) is not None:
-            function._is_coroutine = (
-                coroutines._is_coroutine
-            )  # what `asyncio.iscoroutinefunction()` looks for
+            function._is_coroutine = coroutines._is_coroutine  # the mark of `asyncio.iscoroutinefunction()`
 
 
-# Not every program that imports this has asyncio: it is loaded by `start()`, so `_open_path()` marks again.
+# asyncio may not be loaded yet: `start()` loads it, so `_open_path()` marks again.
 mark_as_async(SendPath.send, SendPath.send_and_wait)
 
 if cython.compiled:
     set_am_send(SendCall, send_call_am_send)  # type: ignore[name-defined]  # noqa: F821  # of send_path.pxd
 else:
-    SendCall.__del__ = SendCall.__dealloc__  # type: ignore[attr-defined]  # the same, by Python's name
+    SendCall.__del__ = SendCall.__dealloc__  # type: ignore[attr-defined]  # the same under Python's name
 
 
 def make_call(
@@ -485,6 +487,6 @@ def _never_awaited(is_awaiting: cython.bint) -> None:
     warnings.warn(
         f"coroutine 'Producer.{name}' was never awaited: nothing was sent",
         RuntimeWarning,
-        # Where it was dropped: compiled functions have no frames, interpreted this one and the destructor's.
+        # The line that dropped it: compiled functions have no frames; interpreted, this and the destructor do.
         stacklevel=1 if cython.compiled else 3,
     )

@@ -1,12 +1,12 @@
-"""The sensors that every batch, request and turn of the sender passes: of batches, of topics and of brokers.
+"""The sensors of batches, topics and brokers, which every batch, request and turn of the sender updates.
 
-Owned by `metrics.ProducerMetrics`, which is a `RequestMetrics` itself; the core and the driver record into them.
-Compiled, because half a dozen of them hear of each batch. Times come in as seconds and are kept as milliseconds.
+`metrics.ProducerMetrics` owns them, and is a `RequestMetrics` itself. The core and the driver record into them.
+They are compiled, because each batch updates half a dozen. Arguments are seconds; stored times are milliseconds.
 
 Invariants:
 
 1. The stages of a batch's life add up to the time from its creation to its outcome.
-2. Nothing here raises, whatever is recorded, and nothing but topics and brokers makes it grow.
+2. No recorded value raises an error. The memory grows with the number of topics and brokers only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aioproduce._native.record_batch import RecordBatchBuffer
 
     class RecordedBatch(Protocol):
-        """A batch; what has not happened yet is at infinity."""
+        """A batch. The time of an event that has not happened yet is infinity."""
 
         topic: str
         records: RecordBatchBuffer
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class TopicMetrics:
-    """What is counted of one topic, as `BatchMetrics` has it of all; and `bytes`: sent, as compressed."""
+    """The metrics of one topic, as `BatchMetrics` has for all topics, and `bytes`: sent, compressed."""
 
     def __init__(self, windows: Windows) -> None:
         self.records: Meter = Meter(windows)
@@ -58,20 +58,20 @@ def _never_silent(_now: float) -> float:
 
 
 class NodeMetrics:
-    """What is counted of one broker, or of all of them together.
+    """The metrics of one broker, or of all brokers together.
 
     Args:
-        windows: How long what is recorded counts.
-        together: Those of all brokers, which hear of everything too.
-        latencies: Of all brokers, likewise.
+        windows: The windows over which values count.
+        together: The metrics of all brokers, which record everything as well.
+        latencies: The latencies of all brokers, which record everything as well.
 
     Attributes:
-        requests: Their sizes in bytes.
-        outgoing: Bytes written; `incoming` those read.
-        latency: Of Produce requests; of each broker only.
-        operations: Reads and writes; of all brokers together only.
-        in_flight: Looks up how many requests are not answered yet; of each broker only, set by who connects to it.
-        silent_for: Looks up for how many seconds requests have waited without a byte; likewise.
+        requests: Sizes of requests in bytes.
+        outgoing: Bytes written; `incoming` are those read.
+        latency: Latencies of Produce requests; only for a single broker.
+        operations: Reads and writes; only for all brokers together.
+        in_flight: Returns the number of unanswered requests; only for a single broker. Its connection sets it.
+        silent_for: Returns the seconds that requests have waited without a byte; set in the same way.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class NodeMetrics:
         self.silent_for: Callable[[float], float] = _never_silent
 
     def sent(self, size: cython.Py_ssize_t, now: cython.double) -> None:
-        """A request was written."""
+        """Record a written request."""
         self.requests.record(size, now)
         self.outgoing.record(size, now)
         if self._all is None:
@@ -98,7 +98,7 @@ class NodeMetrics:
             self._all.sent(size, now)
 
     def received(self, size: cython.Py_ssize_t, responses: cython.Py_ssize_t, now: cython.double) -> None:
-        """Bytes came, and with them the ends of so many answers."""
+        """Record bytes that came, and the number of answers that they completed."""
         self.incoming.record(size, now)
         if responses:
             self.responses.record(responses, now)
@@ -108,19 +108,19 @@ class NodeMetrics:
             self._all.received(size, responses, now)
 
     def answered(self, latency: cython.double, now: cython.double) -> None:
-        """A Produce request has its answer, after so many seconds."""
+        """Record the answer to a Produce request, after `latency` seconds."""
         self.latency.record(latency * 1e3, now)
         if self._latencies is not None:
             self._latencies.record(latency * 1e3, now)
 
 
 class RequestMetrics:
-    """What is counted of requests and of the sender's turns.
+    """The metrics of requests and of the sender's turns.
 
     Attributes:
-        nodes: By broker id, from the first connection on; bootstrap servers have negative ids.
-        request_latency: Of Produce requests.
-        steps_worked: How long each turn of the sender took, in ns; before it, it slept `steps_waited`.
+        nodes: Metrics by broker id, from the first connection on; bootstrap servers have negative ids.
+        request_latency: Latencies of Produce requests.
+        steps_worked: The duration of each turn of the sender, in ns. It slept for `steps_waited` before the turn.
     """
 
     def __init__(self, windows: Windows) -> None:
@@ -134,43 +134,43 @@ class RequestMetrics:
         self.loop_lag: Distribution = Distribution(windows)
 
     def node(self, node_id: cython.Py_ssize_t) -> NodeMetrics:
-        """That broker's, by its number."""
+        """Return the metrics of a broker."""
         found = self.nodes.get(node_id)
         if found is None:
             found = self.nodes[node_id] = NodeMetrics(self._windows, self.all_nodes, self.request_latency)
         return found
 
     def throttled(self, seconds: cython.double, now: cython.double) -> None:
-        """An answer told how long its broker throttles this client; 0 counts, as in Kafka."""
+        """Record the throttle time in a broker's answer; 0 counts, as in Kafka."""
         self.throttle.record(seconds * 1e3, now)
 
     def stepped(self, waited: cython.double, worked: cython.double, now: cython.double) -> None:
-        """The sender slept, and then did what there was to do."""
+        """Record a turn of the sender: its sleep, then its work."""
         self.steps_waited.record(waited * 1e9, now)
         self.steps_worked.record(worked * 1e9, now)
 
     def lagged(self, seconds: cython.double, now: cython.double) -> None:
-        """The event loop ran what was due so much later."""
+        """Record the delay of a due callback in the event loop."""
         self.loop_lag.record(seconds * 1e3, now)
 
 
 class BatchMetrics:
-    """What is counted of batches.
+    """The metrics of batches.
 
     Attributes:
-        topics: The same by topic, from the first batch or error on.
-        size: Bytes as sent.
+        topics: Metrics by topic, from the first batch or error on.
+        size: Bytes of sent batches.
         compression: Compressed size of the records over their size.
-        queue_time: From creation to each sending.
-        records: Sent, each attempt counted.
+        queue_time: From a batch's creation to each attempt.
+        records: Records sent; each attempt counts.
         record_size: Bytes of records before compression.
         retries: Records that were queued again.
         errors: Records that failed, or were refused.
-        batching_time: Until it was full or its linger over.
-        await_send_time: From then until it was sent first.
-        in_flight_time: Of the first attempt.
-        retry_time: From the failure of that to the outcome.
-        delivery_time: All four.
+        batching_time: From creation until the batch was full or its linger was over.
+        await_send_time: From then to the first attempt.
+        in_flight_time: The duration of the first attempt.
+        retry_time: From the failure of the first attempt to the outcome.
+        delivery_time: The sum of these four.
     """
 
     def __init__(self, windows: Windows) -> None:
@@ -191,21 +191,21 @@ class BatchMetrics:
         self.delivery_time: Distribution = Distribution(windows)
 
     def topic(self, name: str) -> TopicMetrics:
-        """That topic's."""
+        """Return the metrics of a topic."""
         found = self.topics.get(name)
         if found is None:
             found = self.topics[name] = TopicMetrics(self._windows)
         return found
 
     def sent(self, batches: Sequence[RecordedBatch], now: cython.double) -> None:
-        """These batches were handed to a connection, in one request."""
+        """Record batches that one request carries to a connection."""
         total: cython.Py_ssize_t = 0
         for batch in batches:
             records = batch.records
             count: cython.Py_ssize_t = records.record_count
             whole: cython.Py_ssize_t = records.size
             size: cython.Py_ssize_t = batch.size
-            # Of the records alone, as Kafka's MemoryRecordsBuilder has it: the header is not compressed.
+            # The ratio of the records alone, as in Kafka's MemoryRecordsBuilder: the header is not compressed.
             ratio: cython.double = (size - RECORD_BATCH_OVERHEAD) / (whole - RECORD_BATCH_OVERHEAD)
             topic: TopicMetrics = self.topic(batch.topic)
             topic.records.record(count, now)
@@ -220,14 +220,14 @@ class BatchMetrics:
         self.records_per_request.record(total, now)
 
     def retried(self, batch: RecordedBatch, now: cython.double) -> None:
-        """A batch goes back to its queue."""
+        """Record a batch that returns to its queue."""
         count: cython.Py_ssize_t = batch.records.record_count
         topic: TopicMetrics = self.topic(batch.topic)
         self.retries.record(count, now)
         topic.retries.record(count, now)
 
     def ended(self, batch: RecordedBatch, now: cython.double, *, is_failed: cython.bint) -> None:
-        """A batch has its outcome."""
+        """Record the outcome of a batch."""
         created_at: cython.double = batch.created_at
         sent_at: cython.double = batch.first_sent_at
         closed_at: cython.double = min(batch.closed_at, sent_at, now)

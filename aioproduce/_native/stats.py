@@ -1,17 +1,17 @@
-"""What is measured: totals, rates, averages and maxima over Kafka's sampled windows, and histograms beneath.
+"""Measurements: totals, rates, averages and maxima over Kafka's sampled windows, and histograms.
 
-Called by `metrics`, once a batch or a request, never once a record. No clock: `now` is an argument, in seconds.
+`metrics` calls them once per batch or request, never once per record. `now` is an argument, in seconds.
 
-The windows are Kafka's (`metrics.num.samples` of `metrics.sample.window.ms` each): a rate is over the time since
-the oldest sample began, and never over less than all but one of the windows; an average or maximum is of all
-samples in which something happened. Where Kafka has an average and a maximum only, the same numbers can also fill a
-histogram.
+The windows are Kafka's (`metrics.num.samples` of `metrics.sample.window.ms` each): a rate covers the time since
+the oldest sample began, and at least all windows but one. An average or a maximum covers all samples in which
+something happened. Kafka has only an average and a maximum; here the same numbers can also fill a histogram.
 
 Invariants:
 
-1. `record()` costs the same however much was recorded; what was recorded before the windows costs no memory.
-2. Totals and histogram counts only grow: they are what Prometheus and OpenTelemetry count with.
-3. A percentile is at most one twentieth above what it should be: buckets are so wide, and their upper end is told.
+1. The cost of `record()` does not depend on the number of recorded values. Values older than the windows use no
+   memory.
+2. Totals and histogram counts only grow, as Prometheus and OpenTelemetry require.
+3. A percentile is at most one twentieth too high: that is the width of a bucket, whose upper end is reported.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _BUCKETS: Final = 60 * _SUB_BUCKETS
 
 
 class Windows:
-    """How long what was recorded counts.
+    """The windows over which recorded values count.
 
     Attributes:
-        samples: How many samples are kept: `metrics.num.samples`.
-        seconds: How long each takes in: `metrics.sample.window.ms`; a millisecond at least, so that 0, which Kafka
-            takes too, divides nothing.
+        samples: The number of samples: `metrics.num.samples`.
+        seconds: The length of a sample: `metrics.sample.window.ms`; at least a millisecond, because Kafka accepts
+            0, which would be a divisor.
     """
 
     def __init__(self, samples: cython.Py_ssize_t = 2, seconds: cython.double = 30.0) -> None:
@@ -71,10 +71,10 @@ class _Sample:
 
 
 class _Windowed:
-    """The samples of one sensor, as Kafka's SampledStat keeps them."""
+    """The samples of one sensor, as in Kafka's SampledStat."""
 
-    # The latest sample and the length of a window lie here, too: a batch passes a dozen of these with a cold cache,
-    # and each object that is looked through costs it a wait for memory.
+    # The latest sample and the length of a window are here, too: a batch updates a dozen sensors with a cold cache,
+    # and each further object costs a wait for memory.
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self._seconds = windows.seconds
@@ -84,7 +84,7 @@ class _Windowed:
         self._current = -1
 
     def _sample(self, now: float) -> _Sample:
-        """The sample that takes in what happens now."""
+        """Return the sample of the time `now`."""
         latest = self._latest
         if latest is not None and now - latest.began_at < self._seconds:
             return latest
@@ -98,7 +98,7 @@ class _Windowed:
         return sample
 
     def _fresh(self, now: float) -> list[_Sample]:
-        """The samples that still count."""
+        """Return the samples within the windows."""
         span = self._windows.samples * self._windows.seconds
         sample: _Sample
         for sample in self._samples:
@@ -107,7 +107,7 @@ class _Windowed:
         return self._samples
 
     def _count(self, now: float) -> int:
-        """How many of what still counts."""
+        """Return the number of values within the windows."""
         count = 0
         sample: _Sample
         for sample in self._fresh(now):
@@ -115,7 +115,7 @@ class _Windowed:
         return count
 
     def _total(self, now: float) -> float:
-        """The sum of what still counts."""
+        """Return the sum of the values within the windows."""
         total = 0.0
         sample: _Sample
         for sample in self._fresh(now):
@@ -123,7 +123,7 @@ class _Windowed:
         return total
 
     def _elapsed(self, now: float) -> float:
-        """Over how many seconds a rate is told."""
+        """Return the seconds that a rate covers."""
         windows = self._windows
         samples = self._fresh(now)
         if not samples:
@@ -140,7 +140,7 @@ class _Windowed:
 
 
 class Meter(_Windowed):
-    """Something that happens: how often altogether, and how often a second.
+    """A count of events: the total, and the rate per second.
 
     Attributes:
         total: The sum of all that was recorded.
@@ -157,14 +157,14 @@ class Meter(_Windowed):
         self.total: float = 0.0
 
     def record(self, value: float, now: float) -> None:
-        """So many more."""
+        """Add `value` to the total."""
         sample = self._sample(now)
         sample.total += value
         sample.last_at = now
         self.total += value
 
     def rate(self, now: float) -> float:
-        """A second, over the windows."""
+        """Return the rate per second over the windows."""
         return self._total(now) / self._elapsed(now)
 
 
@@ -172,9 +172,9 @@ class Spread(_Windowed):
     """A size or a duration: its average and its maximum over the windows.
 
     Attributes:
-        count: How many were recorded.
+        count: The number of recorded values.
         total: Their sum.
-        highest: The largest ever.
+        highest: The largest value ever.
 
     Example:
         >>> latency = Spread(Windows())
@@ -191,11 +191,11 @@ class Spread(_Windowed):
         self.highest: float = -math.inf
 
     def record(self, value: float, now: float) -> None:
-        """One more; never negative."""
+        """Record one value, which is never negative."""
         Spread.record_sum(self, value, 1, value, now)
 
     def record_sum(self, total: float, count: cython.longlong, highest: float, now: float) -> None:
-        """Several, told by their sum and the largest of them."""
+        """Record `count` values by their sum and the largest of them."""
         sample = self._sample(now)
         sample.count += count
         sample.total += total
@@ -206,20 +206,20 @@ class Spread(_Windowed):
         self.total += total
 
     def rate(self, now: float) -> float:
-        """How many a second, over the windows."""
+        """Return the number of values per second over the windows."""
         return self._count(now) / self._elapsed(now)
 
     def sum_rate(self, now: float) -> float:
-        """How much a second, over the windows."""
+        """Return the sum of values per second over the windows."""
         return self._total(now) / self._elapsed(now)
 
     def average(self, now: float) -> float:
-        """Of the windows; NaN where nothing was recorded in them, as in Kafka."""
+        """Return the average over the windows; NaN without values, as in Kafka."""
         count = self._count(now)
         return self._total(now) / count if count else math.nan
 
     def maximum(self, now: float) -> float:
-        """Of the windows; NaN where nothing was recorded in them."""
+        """Return the maximum over the windows; NaN without values."""
         highest = -math.inf
         sample: _Sample
         for sample in self._fresh(now):
@@ -228,7 +228,7 @@ class Spread(_Windowed):
 
 
 class Distribution(Spread):
-    """A `Spread` with percentiles, and all that was ever recorded in a histogram.
+    """A `Spread` with percentiles, and with a histogram of all values ever recorded.
 
     Example:
         >>> sizes = Distribution(Windows())
@@ -239,14 +239,14 @@ class Distribution(Spread):
     """
 
     def record(self, value: float, now: float) -> None:
-        """One more; never negative."""
+        """Record one value, which is never negative."""
         Spread.record(self, value, now)
         sample: _Sample = self._latest  # type: ignore[assignment]  # there is one now
         bucket = bucket_of(value)
         sample.counts[bucket] = sample.counts.get(bucket, 0) + 1
 
     def percentile(self, share: float, now: float) -> float:
-        """Of the windows: what a share (0 to 1) does not exceed; NaN where nothing was recorded in them."""
+        """Return the value that a share (0 to 1) of the values does not exceed; NaN without values."""
         counts: dict[int, int] = {}
         sample: _Sample
         for sample in self._fresh(now):
@@ -263,9 +263,9 @@ class Distribution(Spread):
         raise AssertionError("the counts add up")
 
     def histogram(self, bounds: tuple[float, ...]) -> list[int]:
-        """How many of all that was ever recorded are at most each of these bounds, ascending; the last is all.
+        """Return how many of all values are at most each of the ascending bounds; the last number is of all.
 
-        A value counts for a bound if the upper end of its bucket does: so none is told to be less than it was.
+        A value counts for a bound if the upper end of its bucket does. So no value is reported as too small.
         """
         of_each = [0] * (len(bounds) + 1)
         all_counts = [self._former]
@@ -279,7 +279,7 @@ class Distribution(Spread):
 
 
 def bucket_of(value: cython.double) -> cython.Py_ssize_t:
-    """The bucket of a number: 16 of them from each power of two to the next, from a millionth on (2**-20)."""
+    """Return the bucket of a number: 16 from each power of two to the next, beginning at 2**-20."""
     if value <= _LOWEST:
         return 0
     bucket: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, ceil(_SUB_BUCKETS * log2(value / _LOWEST)))
@@ -287,5 +287,5 @@ def bucket_of(value: cython.double) -> cython.Py_ssize_t:
 
 
 def upper_end(bucket: cython.Py_ssize_t) -> cython.double:
-    """The largest number of a bucket."""
+    """Return the upper end of a bucket."""
     return float(_LOWEST * pow(2.0, bucket / _SUB_BUCKETS))

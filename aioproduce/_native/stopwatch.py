@@ -1,16 +1,16 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""How long records took from the call of `send()` to their acknowledgement, every one, at a few nanoseconds each.
+"""The latency of every record, from the call of `send()` to its acknowledgement, at a few nanoseconds a record.
 
-Used by `aioproduce perf`, which hands over the deliveries of records sent one after another, without a pause
-between them, and the two instants between which that was. The records of a batch are acknowledged at one instant,
-so that only the first has a callback. Between the two instants sends count as evenly spread.
+`aioproduce perf` uses it. It passes the deliveries of records that it sent one after another without a pause, and
+the times of the first and the last call. Between these times the sends count as evenly spread. The records of a
+batch are acknowledged at one time, so only the first has a callback.
 
 Invariants:
 
-1. Each record counts once: as outstanding, then as acknowledged or failed; a batch that is split keeps its count.
-2. A latency is never told shorter than it was by more than the time that the sends of its group took, nor a
-   percentile by more: buckets are at most a 64th wide, and their upper end is told, or the maximum.
-3. What is settled costs no memory.
+1. Each record counts once: as outstanding, then as acknowledged or failed. Splitting a batch keeps its count.
+2. A reported latency or percentile is too short by at most the time that the sends of its group took. Buckets are
+   at most a 64th wide, and the reported value is their upper end or the maximum.
+3. A settled batch uses no memory.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ if not cython.compiled:
 
     from aioproduce._native.delivery import _PENDING, _SPLIT, make_delivery
 
-# C's numbers when compiled. Buckets, equally wide, from each power of two to the next:
+# Compiled, these are C numbers. The number of equally wide buckets from one power of two to the next.
 _STEPS: int = cython.declare(cython.int, 64)
-# from 2**-20 seconds, a microsecond, to 2**14, which is four hours and a half.
+# The buckets reach from 2**-20 seconds (a microsecond) to 2**14 (four and a half hours).
 _LOWEST_POWER: int = cython.declare(cython.int, -20)
 _BUCKETS: int = cython.declare(cython.int, 34 * 64)
 
 
 _Run: TypeAlias = tuple[int, int, float, float, bool]
-"""Records of one batch: their count and bytes, when the first was sent, seconds between two, whether steady."""
+"""Records of one batch: count, bytes, time of the first send, seconds between two sends, whether steady."""
 
 
 class Latencies:
-    """A histogram of seconds, with the bytes of the records that took them.
+    """A histogram of latencies in seconds, with the total bytes of the records.
 
     Attributes:
-        count: How many there are.
-        size: Bytes of all of them.
-        highest: The longest, in seconds; 0 of none.
+        count: The number of records.
+        size: Their total bytes.
+        highest: The longest latency in seconds; 0 without records.
 
     Example:
         >>> latencies = Latencies()
@@ -70,7 +70,7 @@ class Latencies:
     def add_run(
         self, count: cython.longlong, size: cython.longlong, lowest: cython.double, step: cython.double
     ) -> None:
-        """So many more, each `step` longer than the one before, of so many bytes together."""
+        """Add `count` latencies, from `lowest` on in steps of `step`, of records with `size` bytes in total."""
         first: cython.longlong = 0
         highest: cython.double = lowest + step * (count - 1)
         if count <= 0:
@@ -93,7 +93,7 @@ class Latencies:
             first = following
 
     def add(self, other: Latencies) -> None:
-        """All that another has."""
+        """Add all latencies of another histogram."""
         self.count += other.count
         self.size += other.size
         self._total += other._total
@@ -102,7 +102,7 @@ class Latencies:
             self._counts[bucket] = self._counts.get(bucket, 0) + count
 
     def percentile(self, share: float) -> float:
-        """The latency at this share (0 to 1) of all in their order, counted as Kafka's tool does; NaN of none."""
+        """Return the latency at a share (0 to 1) of the sorted records, as Kafka's tool does; NaN without any."""
         rank = min(math.floor(share * self.count) + 1, self.count)
         for bucket in sorted(self._counts):
             rank -= self._counts[bucket]
@@ -112,29 +112,29 @@ class Latencies:
 
     @property
     def average(self) -> float:
-        """Seconds; NaN of none."""
+        """The average latency in seconds; NaN without records."""
         return self._total / self.count if self.count else math.nan
 
 
 def _bucket_of(value: cython.double) -> cython.Py_ssize_t:
-    """The bucket whose lower end is at most a value, and its upper end above it."""
+    """Return the bucket that holds a value: lower end <= value < upper end."""
     if value < ldexp(1.0, _LOWEST_POWER):
         return 0
     power: cython.int = cython.cast(cython.int, floor(log2(value)))
-    # How far above that power of two, in steps; log2 may round up just below the next.
+    # The distance from that power of two, in steps; log2 may round up just below the next power.
     bucket: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, floor((ldexp(value, -power) - 1.0) * _STEPS))
     bucket = max(bucket, 0) + (power - _LOWEST_POWER) * _STEPS
     return min(bucket, _BUCKETS)
 
 
 def _upper_end(bucket: cython.Py_ssize_t) -> cython.double:
-    """What all of a bucket is less than."""
+    """Return the upper end of a bucket, which is not in it."""
     power: cython.int = cython.cast(cython.int, bucket // _STEPS) + _LOWEST_POWER
     return float(ldexp(1.0 + cython.cast(cython.double, bucket % _STEPS + 1) / _STEPS, power))
 
 
 class _Batch:
-    """The records of one batch: runs of `(count, bytes, first sent at, seconds between two, is steady)`."""
+    """The records of one batch, as runs (`_Run`)."""
 
     def __init__(self, stopwatch: Stopwatch, result: BatchResult) -> None:
         self._stopwatch = stopwatch
@@ -143,19 +143,19 @@ class _Batch:
         self._count = 0
 
     def settled(self, _metadata: Any, error: BaseException | None) -> None:
-        """The delivery callback of the first record."""
+        """Count the batch's records; the delivery callback of the first record."""
         self._stopwatch._batches.pop(self._result, None)
         if self._result.status == _SPLIT:
             self._divide()
         elif error is not None:
-            # The others are told of, too: by their number.
+            # `_fail()` reports the other records as well, by their number.
             self._result._unobserved = 0
             self._stopwatch._fail(self._count, error)
         else:
             self._stopwatch._acknowledge(self._runs)
 
     def _divide(self) -> None:
-        """The broker found the batch too large: its records went into several."""
+        """Divide the runs among the parts: the broker refused the batch as too large, so it was split."""
         children = self._result._children
         assert children is not None
         for place, (first, child) in enumerate(children):
@@ -166,7 +166,7 @@ class _Batch:
             part._begin()
 
     def _begin(self) -> None:
-        """Wait for the outcome, or see that it is there already."""
+        """Wait for the outcome, or count it if it is known already."""
         result: BatchResult = self._result
         if result.status == _PENDING:
             self._stopwatch._batches[result] = self
@@ -176,12 +176,12 @@ class _Batch:
 
 
 def _cut(runs: list[_Run], first: int, following: int) -> list[_Run]:
-    """The runs of the records from `first` to before `following`, counted over all runs."""
+    """Return the runs of the records from `first` to before `following`, counted over all runs."""
     parts: list[_Run] = []
     for count, size, at, step, is_steady in runs:
         begin, end = max(first, 0), min(following, count)
         if begin < end:
-            # A share of the bytes, such that those of all parts add up.
+            # Rounded so that the bytes of all parts add up.
             part = size * end // count - size * begin // count
             parts.append((end - begin, part, at + step * begin, step, is_steady))
         first -= count
@@ -193,16 +193,16 @@ class Stopwatch:
     """Measures the records of one run.
 
     Args:
-        clock: Tells the time, in seconds.
-        on_settled: Called with the time after every batch.
+        clock: Returns the time in seconds.
+        on_settled: Called with the time after each acknowledged batch.
 
     Attributes:
-        sent: Records handed over.
-        acknowledged: Of them.
-        failed: Of them.
+        sent: The number of records.
+        acknowledged: The number of acknowledged records.
+        failed: The number of failed records.
         errors: Class of the error -> `[records, text of the first]`.
-        sinks: What is acknowledged is added to each of these.
-        steady_sinks: What is acknowledged and was sent as steady is added to each of these, too.
+        sinks: Histograms that get every acknowledged record.
+        steady_sinks: Histograms that get every acknowledged record that was sent as steady.
     """
 
     def __init__(self, clock: Callable[[], float], on_settled: Callable[[float], object]) -> None:
@@ -224,10 +224,10 @@ class Stopwatch:
         is_steady: bool,
         value_size: cython.longlong = -1,
     ) -> None:
-        """Records that were sent one after another without a pause: `send()` called from the first instant on.
+        """Measure records that were sent one after another without a pause, from `began_at` to `ended_at`.
 
-        To be called before the event loop has its turn: what is settled by then is only now seen to be. Where all
-        values have the same size, `value_size` saves looking at each record.
+        Call it before the event loop runs again: a batch that was settled before the call counts as settled now. If
+        all values have the same size, `value_size` saves a look at each record.
         """
         place: cython.Py_ssize_t = 0
         count: cython.Py_ssize_t = len(deliveries)
@@ -247,7 +247,7 @@ class Stopwatch:
             if value_size >= 0:
                 delivery = deliveries[count - 1]
                 if delivery._result is result and delivery._index - index == count - 1 - first:
-                    # As many places in the batch as records: all of them are in it.
+                    # The batch has as many places between the two as there are records: all of them are in it.
                     size = value_size * (count - first)
                     place = count
             while place < count:
@@ -266,7 +266,7 @@ class Stopwatch:
                 batch._begin()
 
     def refused(self, error: BaseException) -> None:
-        """`send()` raised: one more that failed."""
+        """Count one failed record, because `send()` raised."""
         self.sent += 1
         self._fail(1, error)
 
@@ -289,7 +289,7 @@ class Stopwatch:
         sink: Latencies
         for count, size, at, step, is_steady in runs:
             self.acknowledged += count
-            # The last one sent waited least.
+            # The last record sent waited least.
             lowest: cython.double = now - (at + step * (count - 1))
             for sink in self.sinks:
                 sink.add_run(count, size, lowest, step)

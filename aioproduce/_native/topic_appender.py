@@ -1,17 +1,16 @@
-"""The way of a record into a batch that is open already: what `send()` does when there is nothing to decide.
+"""The append of a record to an open batch: the part of `send()` that needs no decision.
 
-One `TopicAppender` per topic, owned by the RecordAccumulator, which tells it the open batches and where records go
-that neither name a partition nor have a key with a say: *keyless* ones, here and in the other modules. All of
-them go to one *sticky* partition until its share is used up, or each to the next in a *line* of partitions.
-`append()` gives None whenever there is something to decide (no open batch, a full one, share or line used up):
-the accumulator then decides.
+The RecordAccumulator owns one `TopicAppender` per topic. It sets the open batches and the partitions of *keyless*
+records: records without a partition and without a key that chooses one. Keyless records go to one *sticky*
+partition until its share is used up, or each to the next in a *line* of partitions. `append()` returns None if
+something must be decided (no open batch, a full batch, a share or a line used up). The accumulator then decides.
 
 Invariants:
 
-1. It appends only to batches that the accumulator opened here and has not closed.
+1. It appends only to batches that the accumulator opened and has not closed.
 2. Bytes of keyless records are counted until the accumulator takes the count (KIP-794).
-3. A record that is not appended takes no place in the line: it is asked for again (Java's round robin lost every
-   other place so, KAFKA-9965).
+3. A record that is not appended uses no place in the line, because it comes again. Java's round robin lost every
+   second place that way (KAFKA-9965).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class TopicAppender:
     """The open batches of one topic.
 
     Args:
-        key_rule: What keys have to say (`key_hash`).
+        key_rule: How keys choose a partition (`key_hash`).
     """
 
     def __init__(self, key_rule: int) -> None:
@@ -65,16 +64,16 @@ class TopicAppender:
         self._is_numbered = False
 
     def set_numbers(self, numbers: RecordNumbers) -> None:
-        """The topic's records are numbered; called before the first of them."""
+        """Number the topic's records; called before the first record."""
         self._numbers = numbers
         self._is_numbered = True
 
     def set_partition_count(self, count: int) -> None:
-        """The topic has so many partitions; keys are hashed to them."""
+        """Set the number of partitions that keys are hashed to."""
         self._partition_count = count
 
     def open(self, partition: int, buffer: RecordBatchBuffer, result: BatchResult) -> None:
-        """Records of this partition go into this batch."""
+        """Set the open batch of a partition."""
         while len(self._buffers) <= partition:
             self._buffers.append(None)
             self._results.append(None)
@@ -82,48 +81,48 @@ class TopicAppender:
         self._results[partition] = result
 
     def close(self, partition: int) -> None:
-        """The partition's batch takes no more records."""
+        """Append no more records to the partition's batch."""
         self._buffers[partition] = None
         self._results[partition] = None
 
     def set_sticky(self, partition: int, left: int) -> None:
-        """Keyless records go to this partition until `left` bytes more of them are there; -1: decide anew."""
+        """Send the next `left` bytes of keyless records to a partition; -1: decide at the next record."""
         self._line = None
         self._sticky = partition
         self._sticky_left = left
         self._sticky_bytes = 0
 
     def end_share(self) -> None:
-        """The present choice takes no more keyless records: decide anew. What it took is still to be told."""
+        """End the present choice: decide at the next keyless record. The count of its bytes stays readable."""
         self._sticky_left = 0
 
     def spreads(self, *, has_keys: bool) -> bool:
-        """Whether records without a partition may go to several before anything is to be decided."""
+        """Return whether records without a partition may go to several partitions without a decision."""
         return self._line is not None or (has_keys and self._key_rule & HASHES != NO_HASH)
 
     def set_line(self, line: list[int]) -> None:
-        """Keyless records go to these partitions, one to each, and then it is to be decided anew."""
+        """Send one keyless record to each of these partitions; then a decision is due."""
         self._line = line
         self._line_at = 0
 
     @property
     def turns_left(self) -> int:
-        """How many places of the line are not taken."""
+        """The number of unused places in the line."""
         return 0 if self._line is None else max(len(self._line) - self._line_at, 0)
 
     def next_keyless(self) -> cython.Py_ssize_t:
-        """Where the next keyless record goes; `NO_PARTITION` where that is to be decided."""
+        """Return the partition of the next keyless record; `NO_PARTITION` if a decision is due."""
         if self._line is not None:
             return self._line[self._line_at] if self._line_at < len(self._line) else -1
         return self._sticky if self._sticky_bytes < self._sticky_left else -1
 
     def count_keyless(self, size: cython.Py_ssize_t) -> cython.void:
-        """One more keyless record of so many bytes is where `next_keyless()` said."""
+        """Count a keyless record that was appended to the partition of `next_keyless()`."""
         self._sticky_bytes += size
         self._line_at += 1
 
     def take_sticky_bytes(self) -> int:
-        """Bytes of keyless records appended here since `set_sticky()` or the last time they were taken."""
+        """Return the bytes of keyless records since `set_sticky()` or the last call, and reset the count."""
         taken = self._sticky_bytes
         self._sticky_bytes = 0
         return taken
@@ -139,7 +138,7 @@ class TopicAppender:
         """Append one record to an open batch.
 
         Args:
-            partition: Its partition, or `NO_PARTITION` for the key, or else the choice of keyless ones, to decide.
+            partition: Its partition; with `NO_PARTITION` the key chooses, or the rule for keyless records.
             timestamp: Milliseconds since the epoch.
             key: Bytes or None.
             value: Bytes or None.

@@ -1,12 +1,11 @@
-"""What the deliveries of a drop-in give out: another library's named tuples, and its exceptions.
+"""The outcomes of a drop-in's deliveries: another library's named tuples and exceptions.
 
-Made by the drop-in (`aioproduce.compat.aiokafka_errors`), asked by `DeliveryFuture` when somebody asks for an
-outcome.
+The drop-in makes it (`aioproduce.compat.aiokafka_errors`). `DeliveryFuture` calls it when an outcome is read.
 
 Invariants:
 
-1. Nothing is made for a record that nobody asks for.
-2. A tuple costs what our own RecordMetadata costs: no frame of Python, and nothing for the garbage collector.
+1. Nothing is made for a record whose outcome nobody reads.
+2. A tuple costs the same as our own RecordMetadata: no Python frame, and nothing for the garbage collector.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _FIELDS: Final = (
 
 
 class TupleOutcomes:
-    """Makes outcomes of the classes that it is given.
+    """Makes outcomes of given classes.
 
     Args:
         metadata_type: A named tuple of topic, partition, the two as a tuple, offset, timestamp, its type, and
@@ -49,7 +48,7 @@ class TupleOutcomes:
         is_acknowledged: False with acks=0, where a record's outcome is None.
 
     Raises:
-        TypeError: the metadata has other fields; it would be made wrongly.
+        TypeError: if `metadata_type` has other fields.
     """
 
     def __init__(
@@ -79,9 +78,9 @@ class TupleOutcomes:
         log_append_time: cython.longlong,
         log_start_offset: cython.longlong,
     ) -> object:
-        """Where an acknowledged record is; an offset is -1 where it is not known.
+        """Return the metadata of an acknowledged record; an offset of -1 is not known.
 
-        `log_append_time` is -1 where the timestamp is the record's own.
+        `log_append_time` is -1 if the timestamp is the record's own.
         """
         if not self._is_acknowledged:
             return None
@@ -96,6 +95,8 @@ class TupleOutcomes:
             self._place,
             offset,
             timestamp,
-            1 if log_append_time >= 0 else 0,  # the type: of the broker's appending, or of the record
+            1
+            if log_append_time >= 0
+            else 0,  # the type: 1 for the broker's append time, 0 for the record's time
             log_start_offset,
         )

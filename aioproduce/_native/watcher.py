@@ -1,13 +1,13 @@
-"""Who waits for an outcome, and how they are told: an `await`, a done-callback, and the wake-ups of many at once.
+"""The waiters for an outcome (an `await`, a done-callback), and the wake-ups of many waiters at once.
 
-`Watched` is what can be waited for (the base of DeliveryFuture); it keeps its `Watcher`s, and hands them to
-`Wakeups` when the outcome is there.
+`Watched` is an outcome that tasks can wait for, the base of DeliveryFuture. It keeps its `Watcher`s, and passes
+them to `Wakeups` when the outcome is known.
 
 Invariants:
 
-1. A `Watcher` is told once, in a callback of the event loop, never within the call that settles the outcome.
-2. What a task is parked on is the watcher of its own `await`: cancelling it takes it from the list, no more.
-3. Telling many costs the loop one callback, and `_WAKES_PER_TURN` of them at a time get their turn.
+1. A `Watcher` is woken once, in a callback of the event loop, never within the call that settles the outcome.
+2. A task waits on the watcher of its own `await`. Cancelling that removes it from the list, and does no more.
+3. Waking many watchers costs the loop one callback per `_WAKES_PER_TURN` of them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from aioproduce._native._delivery_runtime import DeliveryRuntime
 
-# A wake-up runs a task's step, about a microsecond or two: so many are well below a millisecond.
+# A wake-up runs a task's step, about a microsecond or two. So many stay well below a millisecond.
 _WAKES_PER_TURN: Final = 256
 
-# Where the loop waits in its own way: so many deliveries that are done are awaited without it before one is a turn
-# of the loop. A task that collects a million of them can be cancelled, and lets others run.
+# For loops with a wait of their own: after so many awaits of settled deliveries one takes a turn of the loop. So a
+# task that collects a million deliveries can be cancelled, and lets other tasks run.
 _AWAITS_PER_TURN: Final = 256
 _awaits: cython.longlong = 0
 
@@ -43,28 +43,28 @@ _awaits: cython.longlong = 0
 @cython.no_gc
 @cython.cclass
 class Watched:
-    """What can be waited for."""
+    """An outcome that tasks can wait for."""
 
     __slots__ = ()
 
     def done(self) -> cython.bint:
-        """Whether the outcome is there."""
+        """Return whether the outcome is known."""
         raise NotImplementedError
 
     def _runtime_of(self) -> DeliveryRuntime:
-        """The event loop's side."""
+        """Return the functions of the event loop."""
         raise NotImplementedError
 
     def _value(self) -> Any:
-        """The outcome, given or raised."""
+        """Return or raise the outcome."""
         raise NotImplementedError
 
     def _attach(self, watcher: Watcher) -> None:
-        """Add a watcher, behind those that are there; not once done."""
+        """Add a watcher after the others; call it only before `done()`."""
         raise NotImplementedError
 
     def _detach(self, watcher: Watcher) -> None:
-        """Forget a watcher, if it is still there."""
+        """Remove a watcher, if it is in the list."""
         raise NotImplementedError
 
 
@@ -78,11 +78,11 @@ _CALLBACK: Final = 3
 @cython.freelist(256)
 @cython.cclass
 class Watcher:
-    """Who is to be told when a delivery is done, a link of its list: one `await` of it, or a done-callback.
+    """One `await` of a delivery, or one done-callback: a link in the delivery's list of watchers.
 
-    Of an `await` it is at once what runs in the task and the future that the task is parked on: the event loop
-    sees a future of the task's own in it (`_asyncio_future_blocking`, `add_done_callback`, `cancel`, `result`), and
-    cancels it without touching the delivery.
+    For an `await` it is both the iterator that runs in the task and the future that the task waits on. The event
+    loop treats it as a future of the task's own (`_asyncio_future_blocking`, `add_done_callback`, `cancel`,
+    `result`), and cancels it without touching the delivery.
     """
 
     _next: Watcher | None
@@ -98,7 +98,7 @@ class Watcher:
         raise TypeError("who waits is made by `await` and by add_done_callback()")
 
     def __reduce__(self) -> NoReturn:
-        # A copy would be in nobody's list, and wait forever.
+        # A copy would be in no list, and wait forever.
         raise TypeError("cannot copy or pickle who waits for a delivery")
 
     # -- what `await` drives ---
@@ -116,7 +116,7 @@ class Watcher:
         raise StopIteration(outcome)
 
     def send(self, _value: object) -> Any:
-        """As `next()`."""
+        """Do the same as `next()`."""
         return self.__next__()
 
     def throw(self, kind: Any, error: Any = None, traceback: Any = None) -> Watcher:
@@ -126,7 +126,7 @@ class Watcher:
         error = thrown(kind, error, traceback)
         try:
             if is_foreign and isinstance(error, TypeError):
-                # What trio does with a future of asyncio's that it is given to suspend on.
+                # trio does this with an asyncio future that a task suspends on.
                 raise WrongEventLoopError(
                     "this delivery belongs to a producer on an asyncio loop, and is awaited by a task of another "
                     "loop: await it where it was sent, or reach that loop with asyncio.run_coroutine_threadsafe()"
@@ -146,7 +146,7 @@ class Watcher:
         return self._state == _CALLBACK
 
     def _advance(self) -> Any:
-        """Itself, to suspend on; or what the `await` gives."""
+        """Return itself, to suspend on, or the result of the `await`."""
         if self._is_blocking:
             raise RuntimeError("a delivery can only be awaited in a task of the event loop")
         if self._watched.done():
@@ -158,7 +158,7 @@ class Watcher:
         self._watched._attach(self)
         return self
 
-    # -- what a task asks of the future that it is parked on ---
+    # -- what a task calls on the future that it waits on ---
 
     @property
     def _asyncio_future_blocking(self) -> bool:
@@ -169,19 +169,19 @@ class Watcher:
         self._is_blocking = value
 
     def get_loop(self) -> Any:
-        """The event loop of the delivery."""
+        """Return the event loop of the delivery."""
         return self._watched._runtime_of().get_loop()
 
     def add_done_callback(self, callback: Any, *, context: Context | None = None) -> None:
-        """Have the task woken (its own call, once)."""
+        """Set the callback that wakes the task; the task calls this once."""
         self._callback = callback
         self._context = copy_context() if context is None else context
 
     def cancel(self, msg: object = None) -> bool:
-        """Wake the task to be cancelled; the delivery, and who else waits for it, goes on.
+        """Wake the task to cancel it. The delivery and its other waiters are not affected.
 
         Returns:
-            False where the task is woken already.
+            False if the task is woken already.
         """
         if self._state != _PARKED or self._watched.done():
             return False
@@ -194,17 +194,17 @@ class Watcher:
 
     @cython.exceptval(-1, check=False)
     def done(self) -> cython.bint:
-        """Whether the task is woken, or about to be."""
+        """Return whether the task is woken, or will be in the next turn."""
         return self._state == _CANCELLED or self._watched.done()
 
     def result(self) -> None:
-        """Nothing: the task goes on, and `await` gives it the outcome. Raises what cancels it."""
+        """Return None, since `await` returns the outcome; raise the cancellation, if there is one."""
         if self._state == _CANCELLED:
             raise self._watched._runtime_of().cancelled_error(self._cancelled_with)
 
 
 def thrown(kind: Any, error: Any, traceback: Any) -> BaseException:
-    """The exception that `throw()` means by its arguments."""
+    """Return the exception that the arguments of `throw()` describe."""
     raised: BaseException
     if isinstance(kind, BaseException):
         raised = kind
@@ -216,9 +216,9 @@ def thrown(kind: Any, error: Any, traceback: Any) -> BaseException:
 
 
 def make_wait(watched: Watched, is_quiet: cython.bint) -> Watcher:
-    """A wait for one outcome; a quiet one does not ask for it, and gives None.
+    """Return a wait for one outcome. A quiet wait does not observe the outcome, and returns None.
 
-    No constructor: its call would cost as much as all the rest.
+    A constructor call would cost as much as all the rest.
     """
     wait: Watcher = Watcher.__new__(Watcher)
     wait._watched = watched
@@ -231,7 +231,7 @@ def make_wait(watched: Watched, is_quiet: cython.bint) -> Watcher:
 
 
 def begin_wait(watched: Watched, foreign: Any, is_quiet: cython.bint) -> Generator[Any, None, Any]:
-    """What an `await` drives: a Watcher, or where the loop waits in its own way (`foreign`), and must, that."""
+    """Return the iterator of an `await`: a Watcher, or `foreign`'s if the loop has its own wait and needs it."""
     global _awaits
     if foreign is not None:
         _awaits += 1
@@ -241,7 +241,7 @@ def begin_wait(watched: Watched, foreign: Any, is_quiet: cython.bint) -> Generat
 
 
 def make_callback(watched: Watched, callback: Any, context: Context | None) -> Watcher:
-    """A done-callback, in its context; None is that of who asks."""
+    """Return the watcher of a done-callback in a context; None means the caller's context."""
     watcher = make_wait(watched, False)
     watcher._state = _CALLBACK
     watcher.add_done_callback(callback, context=context)
@@ -253,7 +253,7 @@ if cython.compiled:
 
 
 def linked(first: Watcher | None, watcher: Watcher) -> Watcher:
-    """A list of watchers, by its first, with one more at its end."""
+    """Append a watcher to a list; return the list's first watcher."""
     last: Watcher | None = first
     if last is None:
         return watcher
@@ -264,7 +264,7 @@ def linked(first: Watcher | None, watcher: Watcher) -> Watcher:
 
 
 def unlinked(first: Watcher | None, watcher: Watcher) -> Watcher | None:
-    """The same without one of them, if it is there: a settled future dropped its list."""
+    """Remove a watcher from a list, if it is there (a settled future drops its list); return the first."""
     before: Watcher | None = first
     following = watcher._next
     watcher._next = None
@@ -278,7 +278,7 @@ def unlinked(first: Watcher | None, watcher: Watcher) -> Watcher | None:
 
 
 class Wakeups:
-    """Watchers on their way to being told, in one callback of the loop, or a few where they are many."""
+    """Watchers that wait to be woken, in one callback of the loop, or in a few if they are many."""
 
     def __init__(self, runtime: DeliveryRuntime) -> None:
         self._runtime = runtime
@@ -287,7 +287,7 @@ class Wakeups:
         self._is_begun = False
 
     def add(self, watcher: Watcher | None) -> None:
-        """Tell these: one and its followers."""
+        """Add a watcher and its followers."""
         while watcher is not None:
             following = watcher._next
             watcher._next = None
@@ -295,12 +295,12 @@ class Wakeups:
             watcher = following
 
     def schedule(self) -> None:
-        """Have them told in the loop's next turn."""
+        """Wake the watchers in the loop's next turn."""
         if self._position < len(self._watchers):
             self._runtime.call_soon(_run_some, self, None)
 
     def run_some(self) -> None:
-        """Tell the next ones, each in its own context, and leave the rest to the next turn."""
+        """Wake the next watchers, each in its own context, and leave the rest to the next turn."""
         self._is_begun = True
         stop: cython.Py_ssize_t = min(self._position + _WAKES_PER_TURN, len(self._watchers))
         try:
@@ -309,7 +309,7 @@ class Wakeups:
                 self._tell(self._watchers[self._position - 1])
         finally:
             if self._position == len(self._watchers):
-                # A batch's result may keep this object (`_late`): what was told refers to that result.
+                # A batch's result may keep this object (`_late`), and woken watchers refer to that result.
                 self._watchers.clear()
             self.schedule()
 
@@ -318,7 +318,7 @@ class Wakeups:
         context = watcher._context
         told: object = watcher._watched if watcher._state == _CALLBACK else watcher
         if callback is None:
-            return  # no task took it for a future
+            return  # no task waits on it
         watcher._callback = watcher._context = None
         try:
             context.run(callback, told)  # type: ignore[union-attr]  # where there is a callback, there is one
@@ -327,7 +327,7 @@ class Wakeups:
         except BaseException as error:
             self._runtime.callback_failed(callback, error)
         finally:
-            # The task's error holds this frame, by its traceback; and the task's wake-up the task.
+            # The traceback of the task's error holds this frame, and the task's wake-up holds the task.
             callback = context = told = None
 
 
