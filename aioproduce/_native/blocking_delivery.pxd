@@ -24,6 +24,7 @@ cdef class BlockingDelivery:
     cpdef _accept(self, DeliveryFuture delivery)
     cdef _attach(self, DeliveryFuture delivery)
     cdef bint _is_settled(self) except -1
+    cdef bint _has_failed(self) except -1
     cdef BatchResult _batch(self)
     cdef Py_ssize_t _index_in_batch(self) except -1
     cdef BaseException _outcome(self, object timeout)

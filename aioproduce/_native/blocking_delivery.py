@@ -283,9 +283,13 @@ class BlockingDelivery:
             if watch.is_told:
                 return
             watch.is_told = True
+            # A failure wakes those who wait for the first one (`FIRST_EXCEPTION`); the rest count it like a result.
+            has_failed: cython.bint = self._has_failed()
             for waiter in watch.waiters:
-                # Counts and notes the future, whether the record failed or not.
-                waiter.add_result(self)
+                if has_failed:
+                    waiter.add_exception(self)
+                else:
+                    waiter.add_result(self)
             watch.condition.notify_all()
             callbacks, watch.callbacks = watch.callbacks, []
         for callback in callbacks:
@@ -300,6 +304,13 @@ class BlockingDelivery:
         status: cython.int = result.status
         is_settled: cython.bint = status == _SUCCEEDED or status == _FAILED  # of C's numbers
         return is_settled
+
+    def _has_failed(self) -> cython.bint:
+        if self._result is None:
+            return self._error is not None
+        result: BatchResult = self._batch()
+        has_failed: cython.bint = result.status == _FAILED  # of C's numbers
+        return has_failed
 
     def _batch(self) -> BatchResult:
         """Return the batch of the record; if it was split, the part."""

@@ -448,6 +448,23 @@ def test_concurrent_futures_wait(sender: Sender, return_when: str) -> None:
         assert given[0].done == {done, *pending}
 
 
+def test_the_first_failure_ends_a_wait_for_the_first_failure(sender: Sender) -> None:
+    fails = sender.path.send("t", b"v", partition=1)
+    pending = sender.path.send("t", b"v", partition=0)
+    thread, given = caller(
+        lambda: concurrent.futures.wait([pending, fails], return_when=concurrent.futures.FIRST_EXCEPTION)
+    )
+    until(lambda: pending._waiters and fails._waiters)
+    sender.accept()
+    for asked in sender.hand_over.take_questions():
+        asked._heed_watch()
+    sender.settle(1, error=error(), count=1)
+    thread.join()
+    assert given[0] == ({fails}, {pending})
+    sender.settle(0)
+    assert pending.result().offset == 100
+
+
 def test_concurrent_futures_as_completed(sender: Sender) -> None:
     early = sender.path.send("t", b"v", partition=1)
     late = sender.path.send("t", b"v", partition=0)
