@@ -92,8 +92,8 @@ class LoopThread:
     @property
     def is_here(self) -> bool:
         """Whether the caller is in the thread."""
-        # Check that it is alive: the system reuses the identity of an ended thread.
-        return threading.get_ident() == self._thread.ident and self._thread.is_alive()
+        # Not by the number: that of a thread that has just ended is given to the next one.
+        return threading.current_thread() is self._thread
 
     # -- calls, from any thread ---
 

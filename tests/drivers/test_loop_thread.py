@@ -34,6 +34,22 @@ def thread(request: pytest.FixtureRequest) -> Iterator[LoopThread]:
     assert running.loop.is_closed()
 
 
+def test_a_thread_with_the_number_of_the_ended_one_is_another(thread: LoopThread) -> None:
+    """The system gives the number on at once, while the ended thread can still look alive."""
+
+    class Ended:
+        ident = threading.get_ident()
+
+        def is_alive(self) -> bool:
+            return True
+
+    real, thread._thread = thread._thread, Ended()  # type: ignore[assignment]  # as far as `is_here` could look
+    try:
+        assert not thread.is_here
+    finally:
+        thread._thread = real
+
+
 async def asleep(told: list[str] | None = None) -> None:
     try:
         await asyncio.sleep(3600)
