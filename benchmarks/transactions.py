@@ -219,12 +219,12 @@ async def _measure(site: Site, rounds: int, seconds: float, console: Console) ->
         "idempotent": lambda: idempotent(site, seconds),
     }
     found: dict[str, list[float]] = {name: [] for name in (*cases, *pair, SHARE)}
-    for number in range(rounds):
 
-        async def run(name: str, case: Callable[[], Awaitable[float]], number: int = number) -> None:
-            found[name].append(await case())
-            console.print(f"round {number + 1}: {name}: {found[name][-1]:,.1f}")
+    async def run(name: str, case: Callable[[], Awaitable[float]]) -> None:
+        found[name].append(await case())
+        console.print(f"{name}, run {len(found[name])}: {found[name][-1]:,.1f}")
 
+    for _ in range(rounds):
         for name, case in cases.items():
             await run(name, case)
         for turn in range(PAIRS):

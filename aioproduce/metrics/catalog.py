@@ -340,14 +340,7 @@ TOPIC_ROWS: Final[tuple[Row[TopicMetrics], ...]] = table(
     meter("record-error", "records", "records that failed", lambda m: m.errors),
 )
 
-NODE_ROWS: Final[tuple[Row[NodeMetrics], ...]] = table(
-    counted("request", "requests", "requests sent", lambda m: m.requests),
-    spread("request-size", "bytes", "size of a request", lambda m: m.requests),
-    meter("outgoing-byte", "bytes", "bytes written", lambda m: m.outgoing),
-    meter("response", "responses", "answers", lambda m: m.responses),
-    meter("incoming-byte", "bytes", "bytes read", lambda m: m.incoming),
-    spread("request-latency", "ms", "time until a Produce request was answered", lambda m: m.latency),
-    # ours
+_OUR_NODE_ROWS: Final[tuple[Row[NodeMetrics], ...]] = table(
     level(
         "requests-in-flight",
         "requests",
@@ -362,16 +355,28 @@ NODE_ROWS: Final[tuple[Row[NodeMetrics], ...]] = table(
     ),
 )
 
-OWN_NAMES: Final[Mapping[str, frozenset[str]]] = {
-    "producer-metrics": frozenset({row.name for row in _OUR_ROWS} | {"connections"}),
-    "producer-node-metrics": frozenset({"requests-in-flight", "silent-time"}),
+NODE_ROWS: Final[tuple[Row[NodeMetrics], ...]] = table(
+    counted("request", "requests", "requests sent", lambda m: m.requests),
+    spread("request-size", "bytes", "size of a request", lambda m: m.requests),
+    meter("outgoing-byte", "bytes", "bytes written", lambda m: m.outgoing),
+    meter("response", "responses", "answers", lambda m: m.responses),
+    meter("incoming-byte", "bytes", "bytes read", lambda m: m.incoming),
+    spread("request-latency", "ms", "time until a Produce request was answered", lambda m: m.latency),
+    _OUR_NODE_ROWS,
+)
+
+_OWN_NAMES: Final[Mapping[str, frozenset[str]]] = {
+    PRODUCER: frozenset(row.name for row in _OUR_ROWS) | {"connections"},
+    NODE: frozenset(row.name for row in _OUR_NODE_ROWS),
 }
 """By group, the metrics that Kafka's own producer does not have; `is_own()` adds the percentiles."""
 
 
 def is_own(group: str, name: str) -> bool:
     """Return whether Kafka's own producer lacks this metric."""
-    return name in OWN_NAMES.get(group, ()) or name.endswith(tuple(f"-{suffix}" for suffix, _ in PERCENTILES))
+    return name in _OWN_NAMES.get(group, ()) or name.endswith(
+        tuple(f"-{suffix}" for suffix, _ in PERCENTILES)
+    )
 
 
 HISTOGRAMS: Final = tuple(

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from tests.docs.blocks import ROOT, Block, blocks_of
+from tests.kafka_node import PORTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ def free_port(following: int = 0) -> int:
     test's connection would sooner or later take one of those.
     """
     while True:
-        first = random.randrange(20_000, 32_000)
+        first = random.choice(PORTS)
         try:
             for port in range(first, first + following + 1):
                 with socket.socket() as probe:

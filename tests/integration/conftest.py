@@ -77,8 +77,9 @@ def make_topic(kafka1: KafkaCluster) -> Iterator[MakeTopic]:
     made: list[str] = []
 
     def make(name: str, *, partitions: int) -> str:
+        kafka1.create_topic(name, partitions=partitions)
         made.append(name)
-        return kafka1.create_topic(name, partitions=partitions)
+        return name
 
     yield make
     for name in made:
