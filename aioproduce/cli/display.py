@@ -196,8 +196,8 @@ class ProgressBar(ABC):
     async def _tell(self) -> None:
         try:
             while True:
-                await asyncio.sleep(_LINE)
                 complain(self._line())
+                await asyncio.sleep(_LINE)
         finally:
             complain(self._line())
 

@@ -308,7 +308,7 @@ async def test_progress_that_is_redirected_has_nothing_that_moves_a_cursor(clust
     )
 
     assert outcome.code == 0
-    assert re.fullmatch(r"<stdin>, 2 acked [\d,]+/s\n", outcome.err)
+    assert re.fullmatch(r"<stdin>, 0 acked 0/s\n<stdin>, 2 acked [\d,]+/s\n", outcome.err)
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["-h"], ["send", "-h"], ["dev", "-h"]])
