@@ -21,7 +21,7 @@ from aioproduce.errors import (
 )
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
-from tests.drivers.producing import until
+from tests.drivers.producing import PATIENCE, until
 from tests.faults.proxy import Direction, FaultProxy
 from tests.faults.verdict import Promise, Trial
 from tests.faults.wire import EAGER, KINDS, TOPIC, Wire, behind_proxy
@@ -50,7 +50,7 @@ async def test_no_broker_at_the_start_that_appears_later(kind: str, is_refused: 
                 await cluster.stop_broker(broker)
         async with Producer(proxy.bootstrap_servers, **{**EAGER, **KINDS[kind].settings}) as producer:
             with pytest.raises(NoBrokerAvailableError) as checked:
-                await producer.check(0.1)
+                await producer.check(PATIENCE, tries_each_once=True)
             assert set(checked.value.causes) == set(proxy.bootstrap_servers.split(","))
             async with Trial(producer, TOPIC, Promise.ONCE) as trial:
                 if not is_refused:

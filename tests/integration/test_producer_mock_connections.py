@@ -23,7 +23,7 @@ from aioproduce.errors import (
     MetadataTimeoutError,
     NoBrokerAvailableError,
 )
-from tests.integration.mock_harness import KINDS, QUICK, judge, judge_kind, kept_of, producer_of
+from tests.integration.mock_harness import KINDS, PATIENCE, QUICK, judge, judge_kind, kept_of, producer_of
 from tests.integration.mock_log import read_batches
 from tests.integration.traffic import Traffic, Verdict
 from tests.mock_cluster import DISCONNECT, LAST_SOUND_METADATA, Api, MockCluster
@@ -55,7 +55,7 @@ async def test_no_broker_at_the_start_and_later_one(
     mock_cluster.set_down()
     async with producer_of(mock_cluster, kind) as producer:
         with pytest.raises(NoBrokerAvailableError) as unreachable:
-            await producer.check(0.3)
+            await producer.check(PATIENCE, tries_each_once=True)
         assert set(unreachable.value.causes) == set(mock_cluster.bootstrap_servers.split(","))
         with pytest.raises(MetadataTimeoutError) as caught:
             await producer.send(topic_name, b"too early", timeout=0.3)
