@@ -43,9 +43,6 @@ EXTENDED = pytest.mark.extended("each transport, mechanism and loop stays in the
 
 def prepare(cell: Cell, cluster: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The keys of our producer, and what else its process needs; skips where the machine lacks it."""
-    keys = cell.keys(cluster)
-    if cell.mechanism == OIDC:
-        keys["sasl.oauthbearer.token.endpoint.ca.location"] = str(cluster.certificates.ca)
     if cell.mechanism == "GSSAPI":
         if cluster.kdc is None:
             pytest.skip(str(kdc.why_not()))
@@ -53,6 +50,9 @@ def prepare(cell: Cell, cluster: SecuredKafka, monkeypatch: pytest.MonkeyPatch) 
             pytest.skip(f"{kdc.NO_KDC}the package gssapi is not installed")
         for name, value in cluster.kdc.environment.items():
             monkeypatch.setenv(name, value)
+    keys = cell.keys(cluster)
+    if cell.mechanism == OIDC:
+        keys["sasl.oauthbearer.token.endpoint.ca.location"] = str(cluster.certificates.ca)
     if cell.mechanism == MSK:
         signer = pytest.importorskip(
             "aws_msk_iam_sasl_signer.MSKAuthTokenProvider", reason="AWS's signer is not installed"
