@@ -45,6 +45,8 @@ BENCHED := $(VENV)/.stamp-bench
 # Three processes: those with Spark and with real brokers wait most of the time. PARALLEL= for one.
 PARALLEL := -n 3 --dist loadgroup --no-loadscope-reorder
 PART := offline brokers spark native
+# The folders with tests that are marked `patches_core`.
+PATCHING := tests/simulation
 CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py docs/conf.py docs/_extensions
 # What codespell reads; tests/avoided_words.txt lists words to avoid. CONTRIBUTING.md and the changelog quote some of them.
 WORDED := aioproduce pyspark_aioproduce examples benchmarks docs README.md DESIGN.md SECURITY.md tests/README.md
@@ -167,6 +169,7 @@ prepare: $(DEVELOPED)
 
 # GATE='--gate-record' records what the directories cost as their budget.
 gate: prepare
+	AIOPRODUCE_PURE=1 $(PY) -m pytest $(PARALLEL) -m "patches_core and not extended" $(PATCHING)
 	$(PY) -m pytest $(PARALLEL) -m "$$($(PY) -m tests.gate.tiers gate)" --gate-budget $(GATE)
 
 native-if-changed: $(DEVELOPED)
@@ -174,12 +177,13 @@ native-if-changed: $(DEVELOPED)
 
 # tests/conftest.py keeps the .so files out of sight when AIOPRODUCE_PURE is set: the same modules, interpreted.
 interpreted: $(DEVELOPED)
-	AIOPRODUCE_PURE=1 $(PY) -m pytest $(PARALLEL) tests/unit tests/property tests/package/test_native_build.py
+	AIOPRODUCE_PURE=1 $(PY) -m pytest $(PARALLEL) -m "not patches_core" tests/unit tests/property tests/package/test_native_build.py
 
 offline-part brokers-part spark-part: prepare
 	$(PY) -m pytest $(PARALLEL) -m "$$($(PY) -m tests.gate.tiers $(@:-part=))"
 
 native-part: interpreted
+	AIOPRODUCE_PURE=1 $(PY) -m pytest $(PARALLEL) -m patches_core $(PATCHING)
 	$(PY) -m pytest $(PARALLEL) -m "$$($(PY) -m tests.gate.tiers native)"
 	$(PY) -m tests.gate.tiers record-native
 
@@ -196,7 +200,7 @@ $(INSTALLED): pyproject.toml setup.py
 	@touch $@
 
 # An import prefers an extension to the .py next to it, however old: an edited module must be rebuilt before any run.
-$(NATIVE): $(INSTALLED) setup.py $(wildcard aioproduce/_native/*.py aioproduce/_native/*.pxd)
+$(NATIVE): $(INSTALLED) setup.py $(shell find aioproduce -name '*.pxd' -o -path '*/_native/*.py') $(wildcard $(patsubst %.pxd,%.py,$(shell find aioproduce -name '*.pxd')))
 	$(PY) setup.py --quiet build_ext --inplace
 	@touch $@
 
@@ -211,5 +215,5 @@ $(BENCHED): $(INSTALLED)
 
 clean:
 	rm -rf $(VENV) .venv-* build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -f aioproduce/_native/*.so aioproduce/_native/*.c aioproduce/_native/*.html
+	find aioproduce -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -31,7 +31,7 @@ _log = logging.getLogger("aioproduce")
 
 _LIBRARIES: Final = ("kio", "crc32c", "cramjam", "lz4", "anyio", "uvloop", "trio")
 _RECORD: Final = re.compile(
-    rb"aioproduce build record: module=(\w+); sources=([0-9a-f]{64}); "
+    rb"aioproduce build record: module=([\w.]+); sources=([0-9a-f]{64}); "
     rb"cython=([^;\0]+); options=([^;\0]*); compiler=([^\0]+)\0"
 )
 _SILENCER: Final = "AIOPRODUCE_PURE"
@@ -45,7 +45,7 @@ class NativeModule:
     """One module of the hot path.
 
     Attributes:
-        name: The module's name within `aioproduce._native`.
+        name: The module's name within `aioproduce`, e.g. `core.sender`.
         is_compiled: Whether the extension is loaded, and not the source next to it.
         cython: The version of Cython that translated it; `None` if it is interpreted or has no build record.
         options: The C compiler's options that `setup.py` and `CFLAGS` set, as in `"-O3 -g0"`; the last one counts.
@@ -108,14 +108,17 @@ class BuildInfo:
     def _how_built(self) -> str:
         if self.interpreted_modules:
             return f"interpreted ({', '.join(self.interpreted_modules)})"
-        # Modules of one build have the same text. A mixture of builds shows each text.
-        makers = {
-            f"Cython {module.cython}, {module.compiler} {module.options}".rstrip()
-            if module.cython
-            else "by other means than setup.py"
-            for module in self.modules
-        }
-        return f"compiled ({' / '.join(sorted(makers))})"
+        # Modules of one build have the same makers. A mixture of builds shows each.
+        makers: dict[str, set[str]] = {}
+        for module in self.modules:
+            by = (
+                f"Cython {module.cython}, {module.compiler}"
+                if module.cython
+                else "by other means than setup.py"
+            )
+            makers.setdefault(by, set()).add(module.options or "")
+        told = (f"{by} {' or '.join(sorted(options))}".rstrip() for by, options in sorted(makers.items()))
+        return f"compiled ({' / '.join(told)})"
 
 
 def build_info() -> BuildInfo:
@@ -125,7 +128,7 @@ def build_info() -> BuildInfo:
 
     Example:
         >>> print(aioproduce.build_info())
-        aioproduce 0.1.0, compiled (Cython 3.3.1, GCC 12.2.0 -O3 -g0); CPython 3.11.7 on Linux x86_64; ...
+        aioproduce 0.1.0, compiled (Cython 3.3.1, GCC 12.2.0 -O1 -g0 or -O3 -g0); CPython 3.11.7 on Linux x86_64; ...
         >>> aioproduce.build_info().compiled
         True
     """
@@ -161,18 +164,22 @@ def tell_if_interpreted() -> None:
             "the hot path runs interpreted, several times slower: no compiled extension of %s for %s was found. "
             "Install a C compiler and reinstall (pip install --force-reinstall --no-cache-dir --no-deps "
             "aioproduce), or use a platform with a wheel; set %s=1 if this is intended",
-            ", ".join(f"aioproduce._native.{name}" for name in interpreted),
+            ", ".join(f"aioproduce.{name}" for name in interpreted),
             sys.implementation.cache_tag,
             _SILENCER,
         )
 
 
 def _module_names() -> list[str]:
-    return sorted({found.name for found in iter_modules(_native.__path__) if not found.name.startswith("_")})
+    """Return the modules of `_native`, and those of other folders that have a `.pxd`."""
+    hot = {f"_native.{each.name}" for each in iter_modules(_native.__path__) if not each.name.startswith("_")}
+    package = Path(_native.__path__[0]).parent
+    declared = (path.relative_to(package).with_suffix("").parts for path in package.rglob("*.pxd"))
+    return sorted(hot | {".".join(parts) for parts in declared if parts[0] != "_native"})
 
 
 def _file(name: str) -> Path:
-    return Path(import_module(f"{_native.__name__}.{name}").__file__ or "")
+    return Path(import_module(f"aioproduce.{name}").__file__ or "")
 
 
 def _is_compiled(name: str) -> bool:

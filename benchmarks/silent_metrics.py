@@ -9,38 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any
 from unittest import mock
 
 from aioproduce._native.sensors import BatchMetrics, NodeMetrics
 from aioproduce.metrics import ProducerMetrics
 
 
-@final
-class _SilentBatches:
+class _SilentBatches(BatchMetrics):
     """The calls of `BatchMetrics` for each batch, which keep nothing."""
 
-    def __init__(self, metrics: BatchMetrics) -> None:
-        self._metrics = metrics
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._metrics, name)
-
-    def sent(self, batches: object, now: float) -> None:
+    def batch_sent(
+        self, topic_name: str, count: int, whole: int, largest: int, size: int, queued: float, now: float
+    ) -> None:
         """Nothing."""
 
-    def retried(self, batch: object, now: float) -> None:
+    def request_sent(self, count: int, now: float) -> None:
         """Nothing."""
 
-    def ended(self, batch: object, now: float, *, is_failed: bool) -> None:
+    def batch_retried(self, topic_name: str, count: int, now: float) -> None:
+        """Nothing."""
+
+    def batch_ended(
+        self, created_at: float, closed_at: float, sent_at: float, failed_at: float, now: float
+    ) -> None:
+        """Nothing."""
+
+    def batch_failed(self, topic_name: str, count: int, now: float) -> None:
         """Nothing."""
 
 
-@final
-class _SilentNode:
+class _SilentNode(NodeMetrics):
     """The calls of `NodeMetrics` for each request, which keep nothing."""
-
-    in_flight: Any = int
 
     def sent(self, size: int, now: float) -> None:
         """Nothing."""
@@ -57,8 +57,8 @@ class SilentMetrics(ProducerMetrics):  # type: ignore[misc]  # final for everyon
 
     def __init__(self, windows: Any) -> None:
         super().__init__(windows)
-        self.batches: Any = _SilentBatches(self.batches)
-        self._node: Any = _SilentNode()
+        self.batches: Any = _SilentBatches(windows)
+        self._node: Any = _SilentNode(windows)
 
     def node(self, node_id: int) -> NodeMetrics:
         """One for all."""

@@ -2,7 +2,7 @@
 
 Loaded by pytest before any test module, and it must stay the first to import anything of ``aioproduce``.
 
-1. With ``AIOPRODUCE_PURE=1`` no compiled module of ``aioproduce._native`` is ever loaded: the same ``.py``
+1. With ``AIOPRODUCE_PURE=1`` no compiled module of ``aioproduce`` is ever loaded: the same ``.py``
    files run interpreted, so one command tests both builds (``make test`` does).
 2. No test leaves a switch of the interpreter thrown that slows or silences those after it.
 3. A test that uses a real Kafka carries the ``kafka`` marker, whether its author thought of it or not; one that
@@ -22,6 +22,7 @@ import os
 import signal
 import sys
 import tracemalloc
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -54,12 +55,16 @@ FIRST = ("spark", "kafka")
 
 
 if IS_PURE:
-    already_loaded = [name for name in sys.modules if name.startswith("aioproduce._native.")]
+    already_loaded = [
+        name
+        for name, module in sys.modules.items()
+        if name.startswith("aioproduce.") and (module.__file__ or "").endswith(tuple(EXTENSION_SUFFIXES))
+    ]
     if already_loaded:
         raise RuntimeError(
             f"AIOPRODUCE_PURE=1 comes too late: {', '.join(already_loaded)} is imported already"
         )
-    sys.meta_path.insert(0, InterpretedNative())
+    sys.meta_path.insert(0, InterpretedNative("aioproduce"))
 
 
 def _switches() -> dict[str, object]:
@@ -83,7 +88,15 @@ def left_as_found() -> Iterator[None]:
 
 def pytest_report_header() -> str:
     """Say in the first lines of the run which build is tested."""
-    return f"aioproduce._native: {'interpreted (AIOPRODUCE_PURE=1)' if IS_PURE else 'as built'}"
+    return f"aioproduce: {'interpreted (AIOPRODUCE_PURE=1)' if IS_PURE else 'as built'}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what patches the core where that is compiled: `make` runs it interpreted."""
+    from tests.native_builds import core_is_compiled
+
+    if item.get_closest_marker("patches_core") is not None and core_is_compiled():
+        pytest.skip("it replaces methods of the core's classes, which are compiled: AIOPRODUCE_PURE=1")
 
 
 @pytest.hookimpl(tryfirst=True)

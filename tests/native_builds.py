@@ -17,7 +17,7 @@ import sys
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING
 from unittest import mock
 
@@ -53,6 +53,13 @@ def is_compiled(module: ModuleType) -> bool:
     return (module.__file__ or "").endswith(tuple(EXTENSION_SUFFIXES))
 
 
+def core_is_compiled() -> bool:
+    """Whether the core's classes are compiled, so that no test can replace their methods."""
+    from aioproduce.core.sender import Sender
+
+    return not isinstance(Sender.receive_data, FunctionType)
+
+
 @cache
 def _interpreted() -> dict[str, ModuleType]:
     """The whole of the second build, by the modules' names."""
@@ -60,7 +67,7 @@ def _interpreted() -> dict[str, ModuleType]:
     with (
         mock.patch.object(aioproduce, "_native", aioproduce._native),
         mock.patch.dict(sys.modules, {**others, "cython": None}, clear=True),
-        mock.patch.object(sys, "meta_path", [InterpretedNative(), *sys.meta_path]),
+        mock.patch.object(sys, "meta_path", [InterpretedNative(_PACKAGE), *sys.meta_path]),
     ):
         modules = {name: importlib.import_module(f"{_PACKAGE}.{name}") for name in MODULES}
     assert not any(map(is_compiled, modules.values()))

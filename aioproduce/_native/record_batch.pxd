@@ -13,6 +13,10 @@ cdef class RecordBatchBuffer:
 
     cpdef Py_ssize_t try_append(self, long long timestamp, object key, object value, object headers=*) except -2
     cdef memoryview _require_view(self)
+    cpdef tuple seal(
+        self, long long producer_id=*, int producer_epoch=*, long long base_sequence=*, int attributes=*,
+        bytes compressed=*, bint is_transactional=*
+    )
 
 
 cdef Py_ssize_t put_record(

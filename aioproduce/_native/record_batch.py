@@ -356,13 +356,12 @@ class RecordBatchBuffer:
 
     def seal(
         self,
-        *,
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-        base_sequence: int = -1,
-        attributes: int = 0,
+        producer_id: cython.longlong = -1,
+        producer_epoch: cython.int = -1,
+        base_sequence: cython.longlong = -1,
+        attributes: cython.int = 0,
         compressed: bytes | None = None,
-        is_transactional: bool = False,
+        is_transactional: cython.bint = False,
     ) -> tuple[list[bytes | memoryview], int]:
         """Write the header. Nothing can be appended after that.
 

@@ -17,7 +17,7 @@ cdef int NO_PARTITION
 
 cdef class SendPath:
     cdef dict _appenders
-    cdef object _is_running, _on_next_turn
+    cdef object _append, _is_running, _on_next_turn
     cdef unsigned long _thread
     cdef long long _forks
     cdef bint _is_plain

@@ -75,6 +75,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
+def _no_batch(*_: object) -> None:
+    """Append nothing: the path is shut."""
+
+
 class SendPath:
     """The base of the Producer: accepts the records that need no decision."""
 
@@ -87,12 +91,14 @@ class SendPath:
         self._sends = 0
         self._began_at = 0.0
         self._wall_ms: Callable[[], int] | None = None
+        self._append: Callable[..., DeliveryFuture | None] = _no_batch
 
     def _open_path(
         self,
         appenders: dict[str, TopicAppender],
         is_running: Callable[[], bool],
         on_next_turn: Callable[[Callable[[], None]], None],
+        append: Callable[..., DeliveryFuture | None],
         *,
         is_plain: bool,
         wall_ms: Callable[[], int] | None = None,
@@ -103,6 +109,8 @@ class SendPath:
             appenders: The open batches by topic; the accumulator's own dictionary.
             is_running: Returns whether the event loop of this thread runs.
             on_next_turn: Schedules a callback for the loop's next turn.
+            append: Appends a record that no open batch has room for, or returns `None`
+                (`Admission.append_plain()`).
             is_plain: Whether keys and values are bytes already, and no interceptor sees the records.
             wall_ms: The wall clock if time is simulated. No turn of the loop is due then, because that would
                 depend on the speed of the machine.
@@ -111,6 +119,7 @@ class SendPath:
         self._appenders = appenders
         self._is_running = is_running
         self._on_next_turn = on_next_turn
+        self._append = append
         self._is_plain = is_plain
         self._forks = _forks
         self._thread = PyThread_get_thread_ident()
@@ -263,7 +272,9 @@ class SendPath:
             return None
         delivery = appender.append(partition, timestamp, key, value, call._headers)
         if delivery is None:
-            return None
+            delivery = self._append(topic, key, value, call._headers, call._partition, timestamp)
+            if delivery is None:
+                return None
         self._sends += 1
         if call._on_delivery is not None:
             delivery._add_delivery_callback(call._on_delivery)

@@ -9,7 +9,6 @@ cdef class TopicMetrics:
     cdef readonly Meter retries, errors
 
 
-@cython.final
 cdef class NodeMetrics:
     cdef NodeMetrics _all
     cdef Distribution _latencies
@@ -31,9 +30,11 @@ cdef class RequestMetrics:
     cdef readonly Spread steps_worked, steps_waited
     cdef readonly Distribution loop_lag
     cpdef NodeMetrics node(self, Py_ssize_t node_id)
+    cpdef throttled(self, double seconds, double now)
+    cpdef stepped(self, double waited, double worked, double now)
+    cpdef lagged(self, double seconds, double now)
 
 
-@cython.final
 cdef class BatchMetrics:
     cdef Windows _windows
     cdef readonly dict topics
@@ -46,3 +47,11 @@ cdef class BatchMetrics:
     cdef readonly Distribution batching_time, await_send_time, in_flight_time, retry_time
     cdef readonly Distribution delivery_time
     cpdef TopicMetrics topic(self, str name)
+    cpdef batch_sent(
+        self, str topic_name, Py_ssize_t count, Py_ssize_t whole, Py_ssize_t largest, Py_ssize_t size, double queued,
+        double now
+    )
+    cpdef request_sent(self, Py_ssize_t count, double now)
+    cpdef batch_retried(self, str topic_name, Py_ssize_t count, double now)
+    cpdef batch_ended(self, double created_at, double closed_at, double sent_at, double failed_at, double now)
+    cpdef batch_failed(self, str topic_name, Py_ssize_t count, double now)

@@ -25,21 +25,7 @@ else:
         from aioproduce._native import _cython_shadow as cython
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Protocol
-
-    from aioproduce._native.record_batch import RecordBatchBuffer
-
-    class RecordedBatch(Protocol):
-        """A batch. The time of an event that has not happened yet is infinity."""
-
-        topic: str
-        records: RecordBatchBuffer
-        size: int
-        created_at: float
-        closed_at: float
-        first_sent_at: float
-        first_failed_at: float
+    from collections.abc import Callable
 
 
 class TopicMetrics:
@@ -197,41 +183,69 @@ class BatchMetrics:
             found = self.topics[name] = TopicMetrics(self._windows)
         return found
 
-    def sent(self, batches: Sequence[RecordedBatch], now: cython.double) -> None:
-        """Record batches that one request carries to a connection."""
-        total: cython.Py_ssize_t = 0
-        for batch in batches:
-            records = batch.records
-            count: cython.Py_ssize_t = records.record_count
-            whole: cython.Py_ssize_t = records.size
-            size: cython.Py_ssize_t = batch.size
-            # The ratio of the records alone, as in Kafka's MemoryRecordsBuilder: the header is not compressed.
-            ratio: cython.double = (size - RECORD_BATCH_OVERHEAD) / (whole - RECORD_BATCH_OVERHEAD)
-            topic: TopicMetrics = self.topic(batch.topic)
-            topic.records.record(count, now)
-            topic.bytes.record(size, now)
-            topic.compression.record(ratio, now)
-            self.compression.record(ratio, now)
-            self.size.record(size, now)
-            self.queue_time.record((now - batch.created_at) * 1e3, now)
-            self.record_size.record_sum(whole - RECORD_BATCH_OVERHEAD, count, records.largest_record, now)
-            total += count
-        self.records.record(total, now)
-        self.records_per_request.record(total, now)
+    def batch_sent(
+        self,
+        topic_name: str,
+        count: cython.Py_ssize_t,
+        whole: cython.Py_ssize_t,
+        largest: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        queued: cython.double,
+        now: cython.double,
+    ) -> None:
+        """Record a batch that a request carries to a connection.
 
-    def retried(self, batch: RecordedBatch, now: cython.double) -> None:
+        Args:
+            topic_name: The batch's topic.
+            count: Its records.
+            whole: Its bytes before compression, with the header.
+            largest: Bytes of its largest record.
+            size: Its bytes on the wire.
+            queued: Seconds since its creation.
+            now: The current instant.
+        """
+        records: cython.Py_ssize_t = whole - RECORD_BATCH_OVERHEAD
+        # The ratio of the records alone, as in Kafka's MemoryRecordsBuilder: the header is not compressed.
+        ratio: cython.double = (size - RECORD_BATCH_OVERHEAD) / records
+        topic: TopicMetrics = self.topic(topic_name)
+        topic.records.record(count, now)
+        topic.bytes.record(size, now)
+        topic.compression.record(ratio, now)
+        self.compression.record(ratio, now)
+        self.size.record(size, now)
+        self.queue_time.record(queued * 1e3, now)
+        self.record_size.record_sum(records, count, largest, now)
+
+    def request_sent(self, count: cython.Py_ssize_t, now: cython.double) -> None:
+        """Record the records of all batches of one request."""
+        self.records.record(count, now)
+        self.records_per_request.record(count, now)
+
+    def batch_retried(self, topic_name: str, count: cython.Py_ssize_t, now: cython.double) -> None:
         """Record a batch that returns to its queue."""
-        count: cython.Py_ssize_t = batch.records.record_count
-        topic: TopicMetrics = self.topic(batch.topic)
+        topic: TopicMetrics = self.topic(topic_name)
         self.retries.record(count, now)
         topic.retries.record(count, now)
 
-    def ended(self, batch: RecordedBatch, now: cython.double, *, is_failed: cython.bint) -> None:
-        """Record the outcome of a batch."""
-        created_at: cython.double = batch.created_at
-        sent_at: cython.double = batch.first_sent_at
-        closed_at: cython.double = min(batch.closed_at, sent_at, now)
-        failed_at: cython.double = min(batch.first_failed_at, now)
+    def batch_ended(
+        self,
+        created_at: cython.double,
+        closed_at: cython.double,
+        sent_at: cython.double,
+        failed_at: cython.double,
+        now: cython.double,
+    ) -> None:
+        """Record the times of a batch that has its outcome.
+
+        Args:
+            created_at: When it was opened.
+            closed_at: When it was full or its linger was over; infinity: not yet.
+            sent_at: When it was first sent; infinity: never.
+            failed_at: When an attempt first failed; infinity: never.
+            now: The current instant.
+        """
+        closed_at = min(closed_at, sent_at, now)
+        failed_at = min(failed_at, now)
         self.delivery_time.record((now - created_at) * 1e3, now)
         self.batching_time.record((closed_at - created_at) * 1e3, now)
         self.await_send_time.record((min(sent_at, now) - closed_at) * 1e3, now)
@@ -239,8 +253,9 @@ class BatchMetrics:
             self.in_flight_time.record((failed_at - sent_at) * 1e3, now)
             if failed_at != now:
                 self.retry_time.record((now - failed_at) * 1e3, now)
-        if is_failed:
-            count: cython.Py_ssize_t = batch.records.record_count
-            topic: TopicMetrics = self.topic(batch.topic)
-            self.errors.record(count, now)
-            topic.errors.record(count, now)
+
+    def batch_failed(self, topic_name: str, count: cython.Py_ssize_t, now: cython.double) -> None:
+        """Record the records of a batch that failed."""
+        topic: TopicMetrics = self.topic(topic_name)
+        self.errors.record(count, now)
+        topic.errors.record(count, now)

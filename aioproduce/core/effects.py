@@ -60,8 +60,6 @@ class Connect:
     prepare: Callable[[], None] | None = None
 
 
-@final
-@dataclass(frozen=True, slots=True)
 class Send:
     """Write these buffers, in order, and do not join or copy them if that can be avoided.
 
@@ -70,8 +68,15 @@ class Send:
         buffers: The pieces of one whole request.
     """
 
-    connection_id: int
-    buffers: Sequence[Buffer]
+    # No dataclass: a frozen one is made by Python code, and each request makes one.
+    __slots__ = ("buffers", "connection_id")
+
+    def __init__(self, connection_id: int, buffers: Sequence[Buffer]) -> None:
+        self.connection_id: int = connection_id
+        self.buffers: Sequence[Buffer] = buffers
+
+    def __repr__(self) -> str:
+        return f"Send(connection_id={self.connection_id}, buffers={self.buffers!r})"
 
 
 @final

@@ -29,7 +29,7 @@ import logging
 from collections import deque
 from enum import Enum, auto
 from math import inf
-from typing import TYPE_CHECKING, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from aioproduce.core.batching.batch_compression import BatchCompression
 from aioproduce.core.batching.buffer_pool import BufferPool
@@ -96,8 +96,12 @@ SENDER_STATES: StateTable[SenderState, _Event] = StateTable(
     },
 )
 
+# An attribute of an Enum costs a call.
+_RUNNING: Final = SenderState.RUNNING
+_CLOSING: Final = SenderState.CLOSING
+_CLOSED: Final = SenderState.CLOSED
 
-@final
+
 class Sender:
     """The owner of the pool, the accumulator, the metadata and the connections, which makes them work together.
 
@@ -157,7 +161,7 @@ class Sender:
     ) -> None:
         self._metrics = metrics
         self._bounded_log = BoundedLog(_log)
-        self._state = SenderState.RUNNING
+        self._state = _RUNNING
         self._flushes: deque[tuple[int, Callable[[], None]]] = deque()
         self._has_work = True
         retry = ExponentialBackoff(config.retry_backoff, config.retry_backoff_max, random=random.random)
@@ -290,6 +294,9 @@ class Sender:
     @property
     def has_work(self) -> bool:
         """Whether `next_effect()` has work: then the driver must be woken."""
+        return self._is_due()
+
+    def _is_due(self) -> bool:
         return (
             self._has_work
             or self.accumulator.readiness.has_news
@@ -304,7 +311,7 @@ class Sender:
     def is_closed(self) -> bool:
         """Whether everything is settled, every connection has ended, and no thread reads a batch."""
         return (
-            self._state is SenderState.CLOSED
+            self._state is _CLOSED
             and len(self.connections) == 0
             and (self._compression is None or not self._compression.in_progress)
         )
@@ -312,7 +319,7 @@ class Sender:
     @property
     def is_accepting(self) -> bool:
         """Whether records may be appended."""
-        return self._state is SenderState.RUNNING
+        return self._state is _RUNNING
 
     @property
     def settled(self) -> deque[BatchResult]:
@@ -330,7 +337,7 @@ class Sender:
 
     def begin_close(self, now: float) -> None:
         """Accept no more records; send the accepted ones, then close the connections."""
-        if self._state is not SenderState.RUNNING:
+        if self._state is not _RUNNING:
             return
         self._move("closing")
         for exchange in self._exchanges:
@@ -345,10 +352,10 @@ class Sender:
             make_error: Returns the error of each batch; a `ForcedCloseError` by default.
         """
         self.begin_close(now)
-        if self._state is SenderState.CLOSING:
+        if self._state is _CLOSING:
             if self._compression is not None:
                 self._compression.stop()
-            self._completion.fail_all(make_error or self._completion.forced_close, now)
+            self._completion.fail_all(make_error or self._completion.errors.forced_close, now)
             self._finish_close(now)
         self._check_flushes()
 
@@ -388,7 +395,7 @@ class Sender:
         if self.connections.fatal_error is not None:
             self.metadata_requests.wake_all()
         self._check_flushes()
-        if not is_routine or self._awaits_room:
+        if not is_routine or self._awaits_room():
             self._has_work = True
 
     def connection_lost(self, connection_id: int, error: BaseException | None, now: float) -> None:
@@ -418,13 +425,12 @@ class Sender:
         for request in requests:
             if request.asker is not None:
                 request.asker.answered(None, now)
-        if requests or self._awaits_room:
+        if requests or self._awaits_room():
             self._has_work = True
 
-    @property
     def _awaits_room(self) -> bool:
         """Whether room on a connection is useful: if not, acknowledgements need no step."""
-        if self._state is not SenderState.RUNNING:
+        if self._state is not _RUNNING:
             return True
         # Not any(): this runs for each answer, and a generator costs more than this loop.
         for exchange in self._exchanges:  # noqa: SIM110
@@ -465,7 +471,7 @@ class Sender:
 
     def next_timer(self) -> float | None:
         """Return the next instant at which `handle_timer()` has work."""
-        if self._state is SenderState.CLOSED:
+        if self._state is _CLOSED:
             return None  # the core waits only for the sockets
         first = inf
         for at in (self.accumulator.next_timer(), self.connections.next_timer()):
@@ -488,13 +494,13 @@ class Sender:
                 return effects.popleft()
             if offloads:
                 return offloads.popleft()
-            if not self.has_work:
+            if not self._is_due():
                 return None
             self._advance(now)
 
     def _advance(self, now: float) -> None:
         self._has_work = False
-        if self._state is SenderState.CLOSED:
+        if self._state is _CLOSED:
             # No exchange sends any more.
             self.accumulator.readiness.has_news = self.metadata_requests.has_news = False
             if self.transactions is not None:
@@ -504,7 +510,7 @@ class Sender:
             exchange.advance(now)
         if self._flushes:
             self._check_flushes()
-        if self._state is SenderState.CLOSING and all(exchange.finish(now) for exchange in self._exchanges):
+        if self._state is _CLOSING and all(exchange.finish(now) for exchange in self._exchanges):
             self._finish_close(now)
 
     def _finish_close(self, now: float) -> None:

@@ -7,7 +7,8 @@ Invariants, beyond those of `drivers.base` and `drivers.core_step`:
 
 1. The loop calls `pause_writing` at the first byte that stays in the transport's buffer (high-water mark 0), and
    `resume_writing` when it is empty: "writable" therefore means that the transport holds none of our bytes.
-2. The sleeper is a bare future, made per sleep; `wake()` is one attribute test when the task is awake.
+2. Steps run in callbacks of the loop, one in a turn. The sender task only waits for their end, and its cancellation
+   ends them. Waking a task for each step costs as much as the step of a lone record.
 3. Waiters' conditions are never contended: `notify()` acquires the lock without suspending, since nobody holds it
    across a suspension.
 """
@@ -18,6 +19,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
@@ -259,8 +261,9 @@ class AsyncioDriver:
         self._alarms: list[_Alarm] = []
         self._attempts: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
-        self._sleeper: asyncio.Future[None] | None = None
-        self._is_woken = False
+        self._end: asyncio.Future[None] = loop.create_future()
+        self._is_due = False
+        self._context: Context | None = None
         self.ended_with_loop: bool = False
         self.core: CoreStep = CoreStep(self, metrics)
 
@@ -299,20 +302,42 @@ class AsyncioDriver:
         """Start the sender task."""
         self._on_death = on_death
         self.core.start(sender, on_settled, self._thrown_away)
-        self._task = self._loop.create_task(
-            self.core.run(), name=f"aioproduce sender {self._config.client_id}"
-        )
+        self._context = copy_context()
+        self._task = self._loop.create_task(self._run(), name=f"aioproduce sender {self._config.client_id}")
         self._task.add_done_callback(partial(self._task_done, on_death))
         _say_nothing_of_its_end(self._task)
+        self.wake()
+
+    async def _run(self) -> None:
+        """Wait for the end of the steps; a cancellation ends them."""
+        try:
+            await self._end
+        except BaseException as error:
+            self.core.ended_by(error)
+            raise
 
     def wake(self) -> None:
-        """Wake the sender task."""
-        sleeper = self._sleeper
-        if sleeper is None:
-            self._is_woken = True
-        elif not sleeper.done():
-            sleeper.set_result(None)
-            self.core.woken_at = min(self.core.woken_at, self.now())
+        """Have a step run in the loop's next turn."""
+        if not self._is_due and self._context is not None:
+            self._is_due = True
+            if self.core.woken_at == FOREVER:
+                self.core.woken_at = self.now()
+            self._loop.call_soon(self._step, context=self._context)
+
+    def _step(self) -> None:
+        self._is_due = False
+        if self._end.done():
+            return  # cancelled with the task
+        try:
+            has_ended = self.core.step()
+        except BaseException as error:
+            self._end.set_exception(error)
+            return
+        if has_ended:
+            self._end.set_result(None)
+        elif self.core.sender.has_work:
+            # A callback may have sent a record, for example. The loop still gets its turn.
+            self.wake()
 
     async def join(self, deadline: float) -> bool:
         """Wait for the sender task."""
@@ -351,19 +376,6 @@ class AsyncioDriver:
         """Return an alarm, which is a timer of the loop."""
         self._alarms.append(alarm := _Alarm(self._loop, came))
         return alarm
-
-    async def rest(self, has_work: bool) -> None:
-        """Yield one turn of the loop if the core has work, else sleep until `wake()`."""
-        if has_work:
-            # A callback may have sent a record, for example. The loop still gets its turn.
-            await asyncio.sleep(0)
-        elif not self._is_woken:
-            self._sleeper = self._loop.create_future()
-            try:
-                await self._sleeper
-            finally:
-                self._sleeper = None
-        self._is_woken = False
 
     def connect(self, effect: Connect) -> _Connection:
         """Begin to connect."""
@@ -431,6 +443,7 @@ class AsyncioDriver:
     # -- the end ---
 
     def _task_done(self, on_death: Callable[[BaseException], None], task: asyncio.Task[None]) -> None:
+        self._end.cancel()  # of no effect, unless the task was cancelled before its first line
         self.core.compression.close()
         for alarm in self._alarms:
             alarm.cancel()

@@ -1,11 +1,11 @@
 """The part that all drivers share: run the core step by step, and report facts in between.
 
-A driver owns the loop's side: sockets, alarms, the sender task and its end. It makes one `CoreStep`. Its sender
-task runs `run()`, and its connections report facts.
+A driver owns the loop's side: sockets, alarms, the sender task and its end. It makes one `CoreStep`, and calls
+`step()` after each `wake()`: in a callback of the loop, or in a task by `run()`. Its connections report facts.
 
 Invariants:
 
-1. A fact never carries out an effect: it wakes the sender task if the core has work.
+1. A fact never carries out an effect: it asks for a step (`wake()`) if the core has work.
 2. A fact that raises is the sender's death, like a bug in a step: the inconsistent state is abandoned. A dead core
    receives nothing more.
 3. A closed core still learns of the end of a compression: this releases the batch's memory.
@@ -16,13 +16,13 @@ Invariants:
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aioproduce.core.effects import Compress, Connect, Offload, Send
 from aioproduce.drivers.compression_workers import CompressionWorkers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from concurrent.futures import Executor
 
     from aioproduce._native.delivery import BatchResult
@@ -79,7 +79,7 @@ class Loop(Protocol):
     make_executor: Callable[[], Executor]
 
     def wake(self) -> None:
-        """End the sender task's rest, or prevent the next one."""
+        """Have `step()` called soon; calls before that make no difference."""
 
     def make_alarm(self, came: Callable[[float], None]) -> Alarm:
         """Return an alarm that is off; it calls `came` with the instant that it was set for."""
@@ -90,11 +90,7 @@ class Loop(Protocol):
     def offload(self, work: Work, ended: Callable[[object], None]) -> None:
         """Run work in a thread or task of its own; call `ended` in the loop with the result or exception."""
 
-    async def rest(self, has_work: bool) -> None:
-        """Yield one turn of the loop if the core has work; else sleep until `wake()`, past calls included."""
 
-
-@final
 class CoreStep:
     """Runs one core on behalf of a driver.
 
@@ -106,10 +102,34 @@ class CoreStep:
         connections: Connections that the core asked for and whose end was not reported, by connection id.
         compression: The compression threads.
         sender: The core, from `start()` on.
-        woken_at: When the sleeping sender task should have woken; `inf`: not at all.
+        woken_at: When a step became due; `inf`: none is.
         is_killed: Whether no end of `run()` counts as a death.
         is_dead: Whether `run()` ended by a bug, or was cancelled.
     """
+
+    __slots__ = (
+        "_alarm",
+        "_connect",
+        "_failure",
+        "_is_now_exact",
+        "_metrics",
+        "_now",
+        "_offload",
+        "_on_settled",
+        "_on_thrown_away",
+        "_pulse",
+        "_slept_at",
+        "_timer_at",
+        "_wake",
+        "_work_clock",
+        "_worked",
+        "compression",
+        "connections",
+        "is_dead",
+        "is_killed",
+        "sender",
+        "woken_at",
+    )
 
     sender: Core
     _on_settled: Callable[[BatchResult], None]
@@ -122,7 +142,6 @@ class CoreStep:
         self._wake = loop.wake
         self._connect = loop.connect
         self._offload = loop.offload
-        self._rest = loop.rest
         self._metrics = metrics
         self._alarm = loop.make_alarm(self._alarm_came)
         self._pulse = loop.make_alarm(self._pulse_came)
@@ -132,6 +151,8 @@ class CoreStep:
         )
         self.woken_at: float = FOREVER
         self._worked = 0.0
+        self._timer_at: float | None = None
+        self._slept_at = 0.0
         self.is_killed = False
         self.is_dead: bool = False
         self._failure: BaseException | None = None
@@ -153,50 +174,61 @@ class CoreStep:
         self.sender = sender
         self._on_settled = on_settled
         self._on_thrown_away = on_thrown_away
+        self._slept_at = self._work_clock()
 
-    async def run(self) -> None:
-        """Run steps of the core until it has ended.
+    async def run(self, rest: Callable[[bool], Awaitable[None]]) -> None:
+        """Run steps of the core until it has ended, with a rest after each.
+
+        Args:
+            rest: Yields one turn of the loop if the argument is true: the core has work. Else it sleeps until
+                `wake()`, past calls included.
 
         Raises:
             BaseException: if the core or a driver has a bug, or the task is cancelled.
         """
-        sender, metrics = self.sender, self._metrics
-        timer_at: float | None = None
-        slept_at = self._work_clock()
         try:
-            while True:
-                if self._failure is not None:
-                    raise self._failure
-                now = self._now()
-                began_at = self._work_clock()
-                if self.woken_at < now:
-                    metrics.lagged(now - self.woken_at, now)
-                self.woken_at = FOREVER
-                if timer_at is not None and timer_at <= now:
-                    sender.handle_timer(now)
-                while (effect := sender.next_effect(now)) is not None:
-                    self._carry_out(effect)
-                while sender.settled:
-                    self._on_settled(sender.settled.popleft())
-                if sender.is_closed:
-                    break
-                timer_at = sender.next_timer()
-                worked, self._worked = self._worked, 0.0
-                waited = began_at - slept_at - worked
-                slept_at = self._work_clock()
-                metrics.stepped(waited, slept_at - began_at + worked, now)
-                has_work = sender.has_work
-                if not has_work:
-                    if timer_at is not None and timer_at < self._alarm.at:
-                        self._alarm.set(timer_at)
-                    if self._pulse.at == FOREVER:
-                        self._feel_pulse()
-                await self._rest(has_work)
+            while not self.step():
+                await rest(self.sender.has_work)
         except BaseException as error:
-            self._ended_by(error)
+            self.ended_by(error)
             raise
 
-    def _ended_by(self, error: BaseException) -> None:
+    def step(self) -> bool:
+        """Bring the core to rest; return whether it has ended.
+
+        Raises:
+            BaseException: if the core or a driver has a bug.
+        """
+        if self._failure is not None:
+            raise self._failure
+        sender, metrics, timer_at = self.sender, self._metrics, self._timer_at
+        now = self._now()
+        began_at = self._work_clock()
+        if self.woken_at < now:
+            metrics.lagged(now - self.woken_at, now)
+        self.woken_at = FOREVER
+        if timer_at is not None and timer_at <= now:
+            sender.handle_timer(now)
+        while (effect := sender.next_effect(now)) is not None:
+            self._carry_out(effect)
+        while sender.settled:
+            self._on_settled(sender.settled.popleft())
+        if sender.is_closed:
+            return True
+        timer_at = self._timer_at = sender.next_timer()
+        worked, self._worked = self._worked, 0.0
+        waited = began_at - self._slept_at - worked
+        self._slept_at = self._work_clock()
+        metrics.stepped(waited, self._slept_at - began_at + worked, now)
+        if not sender.has_work:
+            if timer_at is not None and timer_at < self._alarm.at:
+                self._alarm.set(timer_at)
+            if self._pulse.at == FOREVER:
+                self._feel_pulse()
+        return False
+
+    def ended_by(self, error: BaseException) -> None:
+        """Note that an error, or the end of the loop, ended the steps."""
         if self.is_killed or self.is_dead:
             return
         self.is_dead = True

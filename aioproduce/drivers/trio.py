@@ -169,7 +169,7 @@ class TrioDriver:
                     if not self.core.is_killed:
                         for alarm in self._alarms:
                             self._nursery.start_soon(alarm.run)
-                        await self.core.run()
+                        await self.core.run(self.rest)
                 except Exception as error:
                     death = error
                 finally:

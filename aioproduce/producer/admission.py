@@ -15,6 +15,7 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, final
 
+from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.core.exchanges.telemetry import TelemetryState
 from aioproduce.errors import (
     BufferExhaustedError,
@@ -24,6 +25,7 @@ from aioproduce.errors import (
     NoBrokerAvailableError,
     PartitionOutOfRangeError,
     ProducerClosedError,
+    ProducerError,
     RecordTooLargeError,
     TopicAuthorizationError,
 )
@@ -33,18 +35,18 @@ from aioproduce.records import ClusterInfo
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from uuid import UUID
 
     from aioproduce._native.delivery import BatchResult, DeliveryFuture
     from aioproduce._native.record_batch import RecordBatchBuffer
     from aioproduce.config import ProducerConfig
     from aioproduce.core.batching.buffer_pool import BufferLease
-    from aioproduce.core.batching.serialized_record import SerializedRecord
     from aioproduce.core.cluster.cluster_metadata import TopicView
     from aioproduce.core.sender import Sender
     from aioproduce.drivers.base import Driver
     from aioproduce.metrics import ProducerMetrics
+    from aioproduce.records import Header
 
 
 @final
@@ -117,6 +119,24 @@ class Admission:
             # Also if an open batch took the record: a full batch may be ready now.
             self._driver.wake()
         return delivery
+
+    def append_plain(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        partition: int | None,
+        timestamp: int,
+    ) -> DeliveryFuture | None:
+        """Append a checked record for `SendPath`, which found no open batch with room for it.
+
+        It returns None if `append_at_once()` would, or would raise: the long path decides, and reports the error.
+        """
+        try:
+            return self.append_at_once(SerializedRecord(topic, key, value, headers, partition, timestamp))
+        except ProducerError:
+            return None
 
     def append_now(self, record: SerializedRecord) -> DeliveryFuture:
         """Append without waiting, or raise the reason why that is impossible."""

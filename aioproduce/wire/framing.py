@@ -11,14 +11,13 @@ Used by `core.cluster.broker_connection`, which passes on the chunks that the so
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final
 
 from aioproduce.errors import ProtocolError
 
 _LENGTH_SIZE: Final = 4
 
 
-@final
 class FrameReader:
     r"""Collects chunks and returns the complete frames.
 

@@ -3,10 +3,8 @@
 Used by `core.cluster.broker_connection` (ApiVersions) and by the sender (all others), with the version that
 the connection negotiated.
 
-1. A Produce request is built around the batches' buffers: the records are neither copied nor read. All other
-   requests use kio's encoder.
-2. Batches keep the caller's order within a topic. A topic appears once, at the place of its first batch.
-3. A value that the protocol cannot carry raises ValueError before a byte is sent.
+1. All requests use kio's encoder, except for Produce (`wire.produce`).
+2. A value that the protocol cannot carry raises ValueError before a byte is sent.
 """
 
 from __future__ import annotations
@@ -14,9 +12,9 @@ from __future__ import annotations
 import re
 import struct
 from datetime import timedelta
-from functools import cache, lru_cache
+from functools import cache
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproduce.wire import schema
 from aioproduce.wire.api import ApiKey
@@ -26,42 +24,14 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 _SOFTWARE_NAME: Final = "aioproduce"
-_FIRST_FLEXIBLE_PRODUCE: Final = 9
-_FIRST_PRODUCE_BY_TOPIC_ID: Final = 13
 _INT32_MAX: Final = 2**31 - 1
 _STRING_MAX: Final = 2**15 - 1
 
 _HEADER: Final = struct.Struct(">ihhi")
-_CORRELATION_ID_AT: Final = 8
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-_ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
-_PARTITION_AND_SIZE: Final = struct.Struct(">ii")
 _NO_TAGS: Final = b"\x00"
 _NULL_STRING: Final = b"\xff\xff"
-
-
-class ProduceBatch(Protocol):
-    """One sealed batch of records, as a Produce request needs it.
-
-    Attributes:
-        topic: The topic's name, which versions up to 12 send.
-        topic_id: The topic's id, which version 13 sends.
-        partition: The partition's number.
-        buffers: The batch's bytes; they must not change until they are written.
-        size: The sum of the buffers' lengths.
-    """
-
-    @property
-    def topic(self) -> str: ...  # noqa: D102
-    @property
-    def topic_id(self) -> UUID | None: ...  # noqa: D102
-    @property
-    def partition(self) -> int: ...  # noqa: D102
-    @property
-    def buffers(self) -> Sequence[bytes | bytearray | memoryview]: ...  # noqa: D102
-    @property
-    def size(self) -> int: ...  # noqa: D102
 
 
 def encode_api_versions(version: int, correlation_id: int, client_id: str) -> bytes:
@@ -149,7 +119,7 @@ def encode_init_producer_id(
         correlation_id,
         client_id,
         transactional_id=None if transactional_id is None else checked_string(transactional_id),
-        transaction_timeout=timedelta(milliseconds=_milliseconds(transaction_timeout)),
+        transaction_timeout=timedelta(milliseconds=milliseconds(transaction_timeout)),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
     )
@@ -237,122 +207,16 @@ def encode_push_telemetry(
     )
 
 
-def encode_produce(
-    version: int,
-    correlation_id: int,
-    client_id: str,
-    *,
-    acks: int,
-    timeout: float,
-    batches: Sequence[ProduceBatch],
-    transactional_id: str | None = None,
-) -> list[bytes | bytearray | memoryview]:
-    """Encode a Produce request around the batches' own buffers.
-
-    Args:
-        version: The negotiated version, 3 to 13.
-        correlation_id: The id that the answer will repeat.
-        client_id: The client's name for itself.
-        acks: -1 (all), 0 or 1.
-        timeout: Seconds that the broker may wait for its replicas.
-        batches: One batch or more, at most one for each partition, in any order.
-        transactional_id: The id of a transactional producer.
-
-    Returns:
-        The frame in pieces, in the order in which to write them.
-
-    Raises:
-        ValueError: If there is no batch, if a topic's id is not known in v13, or if a value is more than the
-            protocol can carry.
-    """
-    is_flexible = version >= _FIRST_FLEXIBLE_PRODUCE
-    end = _NO_TAGS if is_flexible else b""
-    topics = _by_topic(version, batches)
-    # The first piece is a bytearray because the frame's length is written last.
-    piece: bytearray | bytes = bytearray(_produce_prefix(version, client_id, transactional_id, acks, timeout))
-    _INT32.pack_into(piece, _CORRELATION_ID_AT, correlation_id)
-    piece += _count(len(topics), is_flexible)
-    first = piece
-    pieces: list[bytes | bytearray | memoryview] = []
-    total = -_INT32.size  # a frame's length does not count itself
-    for key, group in topics.items():
-        piece += _topic(key, is_flexible) + _count(len(group), is_flexible)
-        for batch in group:
-            size = batch.size
-            if is_flexible:
-                piece += _INT32.pack(batch.partition) + _uvarint(size + 1)
-            else:
-                piece += _PARTITION_AND_SIZE.pack(batch.partition, size)
-            pieces.append(piece)
-            pieces += batch.buffers
-            total += len(piece) + size
-            piece = end
-        piece += end
-    piece += end
-    if piece:
-        pieces.append(piece)
-        total += len(piece)
-    if total > _INT32_MAX:
-        raise ValueError(f"a request of {total} bytes is longer than a frame can be")
-    _INT32.pack_into(first, 0, total)
-    return pieces
-
-
-@lru_cache(maxsize=64)
-def _produce_prefix(
-    version: int, client_id: str, transactional_id: str | None, acks: int, timeout: float
-) -> bytes:
-    """Return the first bytes of all Produce requests of a connection, with length and correlation id 0."""
-    is_flexible = version >= _FIRST_FLEXIBLE_PRODUCE
-    return (
-        _header(ApiKey.PRODUCE, version, 0, client_id, is_flexible)
-        + _nullable_string(transactional_id, is_flexible)
-        + _ACKS_AND_TIMEOUT.pack(acks, _milliseconds(timeout))
-    )
-
-
-def _by_topic(version: int, batches: Sequence[ProduceBatch]) -> dict[str | UUID, list[ProduceBatch]]:
-    if not batches:
-        raise ValueError("a Produce request needs a batch")
-    topics: dict[str | UUID, list[ProduceBatch]] = {}
-    is_by_id = version >= _FIRST_PRODUCE_BY_TOPIC_ID
-    previous: str | UUID | None = None
-    group: list[ProduceBatch] = []
-    for batch in batches:
-        key = batch.topic_id if is_by_id else batch.topic
-        if key is None:
-            raise ValueError(
-                f"Produce v{version} names topics by id, and the id of {batch.topic!r} is not known"
-            )
-        # No lookup if the key is the same object as before: the hash of a UUID is Python code.
-        if key is not previous:
-            previous = key
-            group = topics.setdefault(key, [])
-        group.append(batch)
-    return topics
-
-
-def _topic(key: str | UUID, is_flexible: bool) -> bytes:
-    return _nullable_string(key, is_flexible) if isinstance(key, str) else key.bytes
-
-
-def _nullable_string(text: str | None, is_flexible: bool) -> bytes:
+def nullable_string(text: str | None, is_flexible: bool) -> bytes:
+    """Return a string or null with its length: a varint in flexible versions, an int16 in others."""
     if text is None:
         return _NO_TAGS if is_flexible else _NULL_STRING
     raw = checked_string(text).encode()
-    return (_uvarint(len(raw) + 1) if is_flexible else _INT16.pack(len(raw))) + raw
+    return (uvarint(len(raw) + 1) if is_flexible else _INT16.pack(len(raw))) + raw
 
 
-def _count(count: int, is_flexible: bool) -> bytes:
-    return _uvarint(count + 1) if is_flexible else _INT32.pack(count)
-
-
-def _uvarint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
-    if 0x4000 <= value < 0x20_0000:
-        # Most full batches have a size in this range.
-        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
+def uvarint(value: int) -> bytes:
+    """Return an unsigned varint."""
     raw = bytearray()
     while value >= 0x80:
         raw.append(value & 0x7F | 0x80)
@@ -361,11 +225,11 @@ def _uvarint(value: int) -> bytes:
     return bytes(raw)
 
 
-def _header(api: ApiKey, version: int, correlation_id: int, client_id: str, is_flexible: bool) -> bytes:
+def frame_header(api: ApiKey, version: int, correlation_id: int, client_id: str, is_flexible: bool) -> bytes:
     """Return a length of 0, to be filled in later, and the header; its client id is an old-style string."""
     return (
         _HEADER.pack(0, api, version, correlation_id)
-        + _nullable_string(client_id, False)
+        + nullable_string(client_id, False)
         + (_NO_TAGS if is_flexible else b"")
     )
 
@@ -374,7 +238,7 @@ def encode(api: ApiKey, version: int, correlation_id: int, client_id: str, **val
     """Encode a whole frame through kio, from those of the given fields that this version has."""
     cls, write = _writer(api, version)
     buffer = BytesIO()
-    buffer.write(_header(api, version, correlation_id, client_id, cls.__flexible__))
+    buffer.write(frame_header(api, version, correlation_id, client_id, cls.__flexible__))
     write(buffer, make(cls, **values))
     buffer.seek(0)
     buffer.write(_INT32.pack(buffer.getbuffer().nbytes - _INT32.size))
@@ -402,11 +266,12 @@ def checked_string(text: str) -> str:
     return text
 
 
-def _milliseconds(seconds: float) -> int:
-    milliseconds = round(seconds * 1000)
-    if not 0 <= milliseconds <= _INT32_MAX:
+def milliseconds(seconds: float) -> int:
+    """Return whole milliseconds that fit an int32, or raise ValueError."""
+    whole = round(seconds * 1000)
+    if not 0 <= whole <= _INT32_MAX:
         raise ValueError(f"{seconds} seconds are not 0 to {_INT32_MAX} milliseconds")
-    return milliseconds
+    return whole
 
 
 @cache

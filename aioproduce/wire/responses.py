@@ -33,7 +33,7 @@ from aioproduce.wire.messages import (
     SaslHandshakeResponse,
     TopicMetadata,
 )
-from aioproduce.wire.primitives import read_uuid
+from aioproduce.wire.produce import plain_answer
 from aioproduce.wire.reader import decode_entity, skip_tags
 from aioproduce.wire.schema import response_class
 from aioproduce.wire.transaction_responses import TRANSACTION_CONVERTERS
@@ -47,14 +47,9 @@ _INT32: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _MILLISECONDS: Final = 1000.0
 _PRODUCE_BY_TOPIC_ID: Final = 13
-# The start of a Produce v13 answer for one topic: correlation id, no header tags, one topic, its id, partitions.
-_ONE_TOPIC: Final = b"\x00\x02"
-_TOPIC_ID_AT: Final = _INT32.size + len(_ONE_TOPIC)
-_PARTITIONS_AT: Final = _TOPIC_ID_AT + 16 + 1
-_PLAIN_PARTITION: Final = struct.Struct(">ihqqq3s")
-_NO_DETAILS: Final = b"\x01\x00\x00"  # no record errors, no message, no tags
-_PRODUCE_END: Final = struct.Struct(">Bib")  # the topic's tags, the throttle time, tags
-_PLAIN_PRODUCE_SIZE: Final = _PARTITIONS_AT + _PRODUCE_END.size
+# An attribute of an Enum costs a call.
+_PRODUCE_KEY: Final = ApiKey.PRODUCE
+_API_VERSIONS: Final = ApiKey.API_VERSIONS
 # Brokers before 2.4 send leader epochs that may be old (KAFKA-9212): they must not replace newer ones.
 _NOT_TOLD: Final = -0x8000_0000
 """The protocol's value for unknown authorized operations (KIP-430)."""
@@ -88,7 +83,7 @@ def decode_body(api_key: int, api_version: int, frame: memoryview) -> Message:
     Raises:
         ProtocolError: If the bytes are not such an answer.
     """
-    if api_key == ApiKey.API_VERSIONS and api_version > 0 and _is_refused_version(frame):
+    if api_key == _API_VERSIONS and api_version > 0 and _is_refused_version(frame):
         # Not every broker follows KIP-511: an answer that is invalid in version 0 may be valid in the requested
         # one.
         for version in (0, api_version):
@@ -107,14 +102,14 @@ def _is_refused_version(frame: memoryview) -> bool:
 
 
 def _decode(api_key: int, api_version: int, frame: memoryview) -> Message:
-    if api_key == ApiKey.PRODUCE and api_version == _PRODUCE_BY_TOPIC_ID:
-        plain = _plain_produce(frame)
+    if api_key == _PRODUCE_KEY and api_version == _PRODUCE_BY_TOPIC_ID:
+        plain = plain_answer(frame)
         if plain is not None:
             return plain
     cls, has_header_tags, convert = _decoder(api_key, api_version)
     at = skip_tags(frame, _INT32.size) if has_header_tags else _INT32.size
     # The end of an ApiVersions answer shows its version. Other answers may have bytes after them, as in Java.
-    return convert(decode_entity(cls, frame, at, may_go_on=api_key != ApiKey.API_VERSIONS))
+    return convert(decode_entity(cls, frame, at, may_go_on=api_key != _API_VERSIONS))
 
 
 @cache
@@ -261,38 +256,6 @@ def _batch(name: str | None, topic_id: Any, partition: Mapping[str, Any]) -> Par
         -1 if leader is None else leader["leader_id"],
         -1 if leader is None else leader["leader_epoch"],
     )
-
-
-def _plain_produce(frame: memoryview) -> ProduceResponse | None:
-    """Read the most frequent answer: Produce v13, one topic, no error details, no tags.
-
-    Returns:
-        The answer, or `None` if it has more fields or is broken; the schema's reader then reads it.
-    """
-    size = len(frame)
-    count = (size - _PLAIN_PRODUCE_SIZE) // _PLAIN_PARTITION.size
-    # Counts are varints of count plus 1: up to 126 fit into the one byte that is read here.
-    if (
-        not 0 <= count < 0x7F
-        or size != _PLAIN_PRODUCE_SIZE + count * _PLAIN_PARTITION.size
-        or bytes(frame[_INT32.size : _TOPIC_ID_AT]) != _ONE_TOPIC
-        or frame[_PARTITIONS_AT - 1] != count + 1
-    ):
-        return None
-    topic_tags, milliseconds, tags = _PRODUCE_END.unpack_from(frame, size - _PRODUCE_END.size)
-    if topic_tags or tags:
-        return None
-    topic_id, _ = read_uuid(frame, _TOPIC_ID_AT)
-    partitions = []
-    for partition, code, offset, append_time, start, rest in _PLAIN_PARTITION.iter_unpack(
-        frame[_PARTITIONS_AT : size - _PRODUCE_END.size]
-    ):
-        if rest != _NO_DETAILS:
-            return None
-        partitions.append(
-            PartitionProduceResponse(None, topic_id, partition, code, offset, append_time, start)
-        )
-    return ProduceResponse(max(0, milliseconds) / _MILLISECONDS, tuple(partitions))
 
 
 def _record_error(error: Mapping[str, Any]) -> RecordError:

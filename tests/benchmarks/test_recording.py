@@ -57,7 +57,7 @@ def test_silent_sensors_take_what_the_real_ones_take() -> None:
         metrics.throttled(0.5, 1.0)
         metrics.stepped(0.5, 0.5, 1.0)
         metrics.lagged(0.5, 1.0)
-        metrics.batches.sent([], 1.0)
+        metrics.batches.request_sent(0, 1.0)
         heard = metrics.request_latency.count + metrics.throttle.count + metrics.loop_lag.count
         assert heard == (0 if metrics is silent else 3)
     assert set(LOADS) == {"send", "send-many", "alone"}

@@ -114,7 +114,7 @@ class Scene:
         self.core = CoreStep(cast(Any, self.loop), ProducerMetrics(Windows()))
         self.core.start(cast(Any, self.sender), self.settled.append)
         self.alarm, self.pulse = self.loop.alarms
-        self._task = self.core.run()
+        self._task = self.core.run(self.loop.rest)
         self.step()
 
     def step(self) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from aioproduce import Producer
 from aioproduce.audit import Auditor
-from aioproduce.core.sender import Sender
 from aioproduce.errors import ProducerFencedError, SenderDiedError, TransactionOutcome
 from aioproduce.producer.life import open_producers
 from aioproduce.wire.api import ApiKey
+from tests.drivers.breaking import break_core
 from tests.drivers.concurrency import is_trio, spawn
 from tests.drivers.producing import until
 from tests.drivers.test_producer_audit import marks, stamp, with_audit_topic
@@ -217,14 +217,7 @@ async def test_after_the_senders_death_an_end_does_not_wait(
     await producer.start()
     txn = await producer.begin_transaction()
     await (await txn.send("t", b"0"))
-    real, dying = Sender.next_effect, producer._life.sender
-
-    def next_effect(self: Sender, now: float) -> Any:
-        if self is dying:
-            raise Bug("of the core")
-        return real(self, now)
-
-    monkeypatch.setattr(Sender, "next_effect", next_effect)
+    break_core(producer._life.sender, Bug("of the core"))
     producer._life.driver.wake()
     await until(lambda: producer._life.is_over)
     for end in (txn.commit, txn.abort, txn.prepare):

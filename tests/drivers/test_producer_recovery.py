@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from aioproduce import DeliveryFuture, Producer
-from aioproduce.core.sender import Sender
 from aioproduce.errors import (
     BrokerRejectedError,
     DeliveryError,
@@ -27,6 +26,7 @@ from aioproduce.errors import (
 )
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
+from tests.drivers.breaking import break_core
 from tests.drivers.concurrency import (
     KILLED,
     assert_in_order,
@@ -380,13 +380,10 @@ async def test_the_sender_task_ends_by_a_bug(
     class Bug(Exception):
         pass
 
-    def fails(self: Sender, now: float) -> None:
-        raise Bug("of the core")
-
     producer = Producer(cluster.bootstrap_servers, linger_ms=0)
     await producer.start()
     await producer.partitions_for("one")
-    monkeypatch.setattr(Sender, "next_effect", fails)
+    break_core(producer._life.sender, Bug("of the core"))
     delivery = await producer.send("one", b"v")
     async with within(PATIENCE):
         with pytest.raises(DeliveryError) as caught:

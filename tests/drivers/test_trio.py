@@ -31,6 +31,7 @@ from aioproduce.errors import (
     WrongEventLoopError,
 )
 from aioproduce.wire.api import ApiKey
+from tests.drivers.breaking import break_core
 from tests.drivers.loop_thread import cluster_aside
 from tests.drivers.producing import FOREVER_MS, closed_port, silent_port
 
@@ -781,14 +782,11 @@ def test_a_death_while_it_closes_hides_no_error_of_the_body(
     run(body)
 
 
-def test_a_bug_surfaces_with_its_cause(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError("a bug")
-
+def test_a_bug_surfaces_with_its_cause(cluster: Any) -> None:
     async def live() -> None:
         async with Producer(cluster.bootstrap_servers) as producer:
             await producer.send_and_wait("one", b"v")
-            monkeypatch.setattr(type(producer._life.sender), "receive_data", broken)
+            break_core(producer._life.sender, ZeroDivisionError("a bug"))
             await producer.send("one", b"w")
             await trio.sleep_forever()
 

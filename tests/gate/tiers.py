@@ -3,7 +3,8 @@
 `make test` asks for the marker expression of the gate, `make test-full PART=native` records what it has tested.
 
 1. What is marked `extended` or `native` runs in `make test-full`. Nothing else is left out of the gate.
-2. What is marked `native` (the interpreted build, the packages) joins the gate where one of `NATIVE_SOURCES`
+2. What is marked `patches_core` runs in a process of its own, interpreted, in the gate and in `make test-full`.
+3. What is marked `native` (the interpreted build, the packages) joins the gate where one of `NATIVE_SOURCES`
    differs from what the last complete run of that part has tested. A digest tells, because a fresh clone has no
    other memory: `native.json` next to this module is committed with the change.
 """
@@ -18,15 +19,15 @@ from typing import Final
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 RECORD: Final = Path(__file__).with_name("native.json")
-NATIVE_SOURCES: Final = ("aioproduce/_native/*.py", "aioproduce/_native/*.pxd", "setup.py", "pyproject.toml")
+NATIVE_SOURCES: Final = ("aioproduce/_native/*.py", "aioproduce/**/*.pxd", "setup.py", "pyproject.toml")
 
-GATE: Final = "not extended and not native"
-GATE_AND_NATIVE: Final = "not extended"
+GATE: Final = "not extended and not native and not patches_core"
+GATE_AND_NATIVE: Final = "not extended and not patches_core"
 PARTS: Final = {
-    "offline": "not kafka and not spark and not browser and not native",
-    "brokers": "(kafka or browser) and not spark and not native",
-    "spark": "spark and not native",
-    "native": "native",
+    "offline": "not kafka and not spark and not browser and not native and not patches_core",
+    "brokers": "(kafka or browser) and not spark and not native and not patches_core",
+    "spark": "spark and not native and not patches_core",
+    "native": "native and not patches_core",
 }
 """The parts of `make test-full`, each by its markers: every test is in exactly one."""
 

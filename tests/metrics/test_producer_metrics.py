@@ -10,12 +10,11 @@ import asyncio
 import gc
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from aioproduce import Producer
-from aioproduce.core.sender import Sender
 from aioproduce.errors import (
     BufferExhaustedError,
     InvalidRecordError,
@@ -32,6 +31,7 @@ from aioproduce.testing.simulation import Simulation
 from aioproduce.testing.simulation.cluster import host_of
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
+from tests.drivers.breaking import Altered, break_core
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -538,16 +538,9 @@ def test_a_loop_that_is_blocked_while_an_answer_is_awaited() -> None:
     play(simulation, story, linger_ms=0)
 
 
-def test_how_long_the_sender_slept_and_worked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_long_the_sender_slept_and_worked() -> None:
     simulation = simulated()
-    receive = Sender.receive_data
     answers = 0
-
-    def slowly(self: Sender, *what: Any) -> None:
-        nonlocal answers
-        answers += 1
-        simulation.clock.let_pass(0.25)  # an answer that takes long to be read
-        receive(self, *what)
 
     async def story(producer: Producer) -> None:
         began = now()
@@ -564,10 +557,19 @@ def test_how_long_the_sender_slept_and_worked(monkeypatch: pytest.MonkeyPatch) -
         assert second.value("io-wait-ratio") == pytest.approx(slept / 1e9 / 40, rel=0.01)
         assert second.value("select-rate") == pytest.approx(second.value("select-total") / 40, rel=0.01)
 
-        monkeypatch.setattr(Sender, "receive_data", slowly)
+        core = cast(Any, producer._life.driver).core
+        sender = core.sender
+
+        def slowly(*what: Any) -> None:
+            nonlocal answers
+            answers += 1
+            simulation.clock.let_pass(0.25)  # an answer that takes long to be read
+            sender.receive_data(*what)
+
+        core.sender = Altered(sender, receive_data=slowly)
         for _ in range(4):
             await producer.send_and_wait("t", b"x")
-        monkeypatch.undo()
+        core.sender = sender
         await producer.send_and_wait("t", b"x")  # work is told by the step that follows it
         third = producer.metrics()
         worked = third.value("io-time-ns-total")
@@ -651,21 +653,16 @@ def test_a_window_of_no_time_breaks_nothing(window_ms: int) -> None:
     assert found.value("record-send-rate") >= 0
 
 
-def test_one_that_died_counts_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_died_counts_what_it_had() -> None:
     simulation = simulated()
-
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError
 
     async def story(producer: Producer) -> None:
         await producer.send_and_wait("t", b"x")
         deliveries = [await producer.send("t", b"y") for _ in range(3)]
-        monkeypatch.setattr(Sender, "handle_timer", broken)
-        monkeypatch.setattr(Sender, "next_effect", broken)
+        break_core(producer._life.sender, ZeroDivisionError())
         for delivery in deliveries:
             with pytest.raises(ProducerError):
                 await delivery
-        monkeypatch.undo()
         found = producer.metrics()
         assert found.value("record-error-total") == 3
         assert found.value("record-send-total") == 1

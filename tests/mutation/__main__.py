@@ -10,9 +10,14 @@ It fails if less than 95 % are killed, or if `survivors.toml` is not true of thi
 
 from __future__ import annotations
 
+import os
+
+os.environ["AIOPRODUCE_PURE"] = (
+    "1"  # a mutant is the code of a Python function: the core must not be compiled
+)
+
 import argparse
 import json
-import os
 import sys
 import time
 from collections import Counter

@@ -20,7 +20,14 @@ import aioproduce
 from aioproduce import installation
 from tests.native_builds import FOLDER
 
-HOT_PATH = sorted(path.stem for path in FOLDER.glob("*.py") if not path.name.startswith("_"))
+HOT_PATH = sorted(
+    [f"_native.{path.stem}" for path in FOLDER.glob("*.py") if not path.name.startswith("_")]
+    + [
+        ".".join(path.relative_to(FOLDER.parent).with_suffix("").parts)
+        for path in FOLDER.parent.rglob("*.pxd")
+        if path.parent != FOLDER
+    ]
+)
 
 # Two producers, one after the other, and what each logs; no broker is asked.
 START_TWICE = """
@@ -114,7 +121,7 @@ def test_interpreted_it_says_so_once_with_the_remedy(without_extensions: Path) -
     assert lines[0].startswith("WARNING aioproduce the hot path runs interpreted")
     assert "Install a C compiler" in lines[0]
     for name in HOT_PATH:
-        assert f"aioproduce._native.{name}" in lines[0]
+        assert f"aioproduce.{name}" in lines[0]
 
 
 def test_interpreted_on_purpose_it_is_silent(without_extensions: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -143,6 +144,17 @@ def test_module_can_be_read_in_one_sitting(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(CORE.rglob("*.py")), ids=lambda path: path.stem)
 def test_core_classes_have_slots(path: Path) -> None:
     assert classes_without_slots(parse(path)) == []
+
+
+def test_declarations_cimport_only_what_their_modules_import() -> None:
+    """So the rules of imports hold for C, too; an import may be through another module."""
+    graph = grimp.build_graph("aioproduce")
+    for path in sorted(PACKAGE.rglob("*.pxd")):
+        if path.parent.name == "_native":
+            continue  # one room
+        module = ".".join(("aioproduce", *path.relative_to(PACKAGE).with_suffix("").parts))
+        for name in re.findall(r"from (aioproduce\S+) cimport", path.read_text()):
+            assert graph.chain_exists(module, name), f"{module} cimports {name}, and does not import it"
 
 
 def test_the_rules_find_offenders() -> None:

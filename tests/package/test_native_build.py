@@ -25,10 +25,14 @@ from tests.native_builds import BUILDS, FOLDER, MODULES, is_compiled, native_mod
 SETUP = FOLDER.parents[1] / "setup.py"
 
 
+SETUP_MODULE: dict[str, Any] = runpy.run_path(str(SETUP))
+COMPILED: list[Path] = SETUP_MODULE["native_modules"]()
+"""The sources of all that is compiled: the hot path, and the modules of other folders that have a .pxd."""
+
+
 def source_digest(name: str, root: Path) -> str:
     """What setup.py would write into the module's extension now."""
-    setup: dict[str, Any] = runpy.run_path(str(SETUP))
-    digest = setup["source_digest"](root / "aioproduce" / "_native" / f"{name}.py", root)
+    digest = SETUP_MODULE["source_digest"](root / "aioproduce" / "_native" / f"{name}.py", root)
     assert isinstance(digest, str)
     return digest
 
@@ -36,7 +40,7 @@ def source_digest(name: str, root: Path) -> str:
 def digest_in(extension: Path) -> str | None:
     """The digest in an extension's build record; None where it has none."""
     found = re.search(
-        rb"aioproduce build record: module=%s; sources=([0-9a-f]{64});"
+        rb"aioproduce build record: module=[\w.]*%s; sources=([0-9a-f]{64});"
         % extension.name.split(".")[0].encode(),
         extension.read_bytes(),
     )
@@ -47,14 +51,14 @@ def test_the_hot_path_is_where_it_is_looked_for() -> None:
     assert {"record_batch", "key_hash"} <= set(MODULES)
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_no_extension_is_older_than_its_sources(name: str) -> None:
-    built = [path for suffix in EXTENSION_SUFFIXES if (path := FOLDER / f"{name}{suffix}").exists()]
+@pytest.mark.parametrize("module", COMPILED, ids=lambda path: str(path.stem))
+def test_no_extension_is_older_than_its_sources(module: Path) -> None:
+    built = [path for suffix in EXTENSION_SUFFIXES if (path := module.with_suffix(suffix)).exists()]
     if not built:
-        pytest.skip(f"{name} is not built for this interpreter: 'make native' does it")
+        pytest.skip(f"{module.stem} is not built for this interpreter: 'make native' does it")
     for extension in built:
-        assert digest_in(extension) == source_digest(name, FOLDER.parents[1]), (
-            f"{extension.name} was built from other sources than {name}.py and the .pxd files: run 'make native'"
+        assert digest_in(extension) == SETUP_MODULE["source_digest"](module), (
+            f"{extension.name} was built from other sources than {module.name} and the .pxd files: 'make native'"
         )
 
 
@@ -63,9 +67,12 @@ def test_all_modules_are_of_one_build() -> None:
         expected = {False}
     else:
         expected = {
-            any((FOLDER / f"{name}{suffix}").exists() for suffix in EXTENSION_SUFFIXES) for name in MODULES
+            any(path.with_suffix(suffix).exists() for suffix in EXTENSION_SUFFIXES) for path in COMPILED
         }
-    loaded = {is_compiled(importlib.import_module(f"aioproduce._native.{name}")) for name in MODULES}
+    loaded = {
+        is_compiled(importlib.import_module(f"aioproduce.{SETUP_MODULE['module_name'](path)}"))
+        for path in COMPILED
+    }
     assert loaded == expected
     assert len(loaded) == 1
 
@@ -104,7 +111,12 @@ def test_every_extension_is_the_optimised_build() -> None:
     if sys.platform == "win32":
         pytest.skip("setup.py sets no options for MSVC")
     compiled = [module for module in build_info().modules if module.is_compiled]
-    others = {module.name: module.options for module in compiled if module.options != "-O3 -g0"}
+    wanted = {True: "-O3 -g0", False: "-O1 -g0"}
+    others = {
+        module.name: module.options
+        for module in compiled
+        if module.options != wanted[module.name.startswith("_native.")]
+    }
     assert others == {}, "run 'python setup.py build_ext --inplace' without CFLAGS"
 
 

@@ -68,8 +68,9 @@ def test_what_pip_installs_works(tmp_path: Path, build: str, environment: dict[s
         **environment,
     )
 
-    extensions = {path.name.partition(".")[0] for path in target.glob("aioproduce/_native/*.so")}
+    extensions = {path.name.partition(".")[0] for path in target.glob("aioproduce/**/*.so")}
     modules = {path.stem for path in FOLDER.glob("*.py") if not path.name.startswith("_")}
+    modules |= {path.stem for path in FOLDER.parent.rglob("*.pxd") if path.parent != FOLDER}
     assert extensions == (modules if build == "compiled" and sys.platform != "win32" else set())
     assert not list(target.rglob("*.c"))
     told = run(sys.executable, str(SMOKE), build, PYTHONPATH=str(target))

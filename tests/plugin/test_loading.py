@@ -193,7 +193,7 @@ def test_a_conftest_can_still_choose_the_interpreted_hot_path(
 
             asyncio.run(main())
             kafka_cluster.assert_produced("orders", b"42")
-            native = [name for name in sys.modules if name.startswith("aioproduce._native.")]
+            native = [name for name in sys.modules if name.startswith(("aioproduce._native.", "aioproduce.core."))]
             assert native and all(sys.modules[name].__file__.endswith(".py") for name in native)
         """
     )

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from aioproduce.wire import responses
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey
 from aioproduce.wire.framing import FrameReader
+from aioproduce.wire.produce import encode_produce, plain_answer
 from aioproduce.wire.reader import decode_entity, decode_request
-from aioproduce.wire.requests import encode_produce
 from tests import wire_oracle as oracle
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
@@ -188,7 +188,7 @@ def test_the_short_way_through_plain_produce_answers_reads_what_the_schema_reads
     if cut:
         del frame[-cut:]
     view = memoryview(bytes(frame))
-    plain = responses._plain_produce(view)
+    plain = plain_answer(view)
     if change is None and not cut and len(topic_ids) == 1 and len(partitions) < 127:
         assert plain is not None
     if plain is not None:

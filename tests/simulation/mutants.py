@@ -40,10 +40,10 @@ def _idempotence_off() -> AbstractContextManager[None]:
     """Batches carry no producer id: a repetition is a new batch to the broker."""
 
     def make(seal: Any) -> Any:
-        def begin_attempt(batch: ProducerBatch, **options: Any) -> None:
+        def begin_attempt(batch: ProducerBatch, *options: Any) -> None:
             producer, sequence = batch.producer, batch.base_sequence
             batch.producer, batch.base_sequence = NO_PRODUCER_ID, -1
-            seal(batch, **options)
+            seal(batch, *options)
             batch.producer, batch.base_sequence = producer, sequence
 
         return begin_attempt
@@ -296,9 +296,16 @@ def _answer_time_not_kept() -> AbstractContextManager[None]:
 
     def make(send: Any) -> Any:
         def patiently(
-            connection: BrokerConnection, *arguments: Any, timeout: float | None = None, **options: Any
+            connection: BrokerConnection,
+            api: Any,
+            encode: Any,
+            asker: Any,
+            now: float,
+            timeout: float | None = None,
+            *rest: Any,
+            **options: Any,
         ) -> Any:
-            return send(connection, *arguments, timeout=1e9, **options)
+            return send(connection, api, encode, asker, now, 1e9, *rest, **options)
 
         return patiently
 

@@ -15,6 +15,7 @@ from aioproduce.core.batching.producer_batch import BatchState, ProducerBatch
 from aioproduce.core.batching.record_accumulator import RecordAccumulator
 from aioproduce.core.batching.sequences import Sequences
 from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
+from aioproduce.core.exchanges.delivery_errors import DeliveryErrors
 from aioproduce.core.exchanges.produce_completion import ProduceCompletion
 from aioproduce.core.sender import Sender
 from aioproduce.producer.admission import Admission
@@ -98,34 +99,34 @@ def _late_repetition_refused() -> Iterator[None]:
 @contextmanager
 def _first_record_error_only() -> Iterator[None]:
     """Of several records that the broker blames, only the first is told so."""
-    errors_of = ProduceCompletion._record_errors
+    errors_of = DeliveryErrors.record_errors
 
     def record_errors(
-        completion: ProduceCompletion, batch: ProducerBatch, answer: PartitionProduceResponse
+        maker: DeliveryErrors, batch: ProducerBatch, answer: PartitionProduceResponse
     ) -> dict[int, BaseException] | None:
-        return errors_of(completion, batch, answer._replace(record_errors=answer.record_errors[:1]))
+        return errors_of(maker, batch, answer._replace(record_errors=answer.record_errors[:1]))
 
-    with patch.object(ProduceCompletion, "_record_errors", record_errors):
+    with patch.object(DeliveryErrors, "record_errors", record_errors):
         yield
 
 
 @contextmanager
 def _one_code_for_all_record_errors() -> Iterator[None]:
     """Each of several records that the broker blames gets the answer's code, which may be another's."""
-    errors_of = ProduceCompletion._record_errors
+    errors_of = DeliveryErrors.record_errors
 
     def record_errors(
-        completion: ProduceCompletion, batch: ProducerBatch, answer: PartitionProduceResponse
+        maker: DeliveryErrors, batch: ProducerBatch, answer: PartitionProduceResponse
     ) -> dict[int, BaseException] | None:
-        errors = errors_of(completion, batch, answer)
+        errors = errors_of(maker, batch, answer)
         for complaint in answer.record_errors:
-            alone = errors_of(completion, batch, answer._replace(record_errors=(complaint,)))
+            alone = errors_of(maker, batch, answer._replace(record_errors=(complaint,)))
             assert errors is not None
             assert alone is not None
             errors[complaint.batch_index] = alone[complaint.batch_index]
         return errors
 
-    with patch.object(ProduceCompletion, "_record_errors", record_errors):
+    with patch.object(DeliveryErrors, "record_errors", record_errors):
         yield
 
 

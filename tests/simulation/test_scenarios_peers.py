@@ -20,7 +20,6 @@ from unittest.mock import patch
 
 import pytest
 
-from aioproduce.core.sender import Sender
 from aioproduce.errors import (
     DeliveryError,
     DeliveryTimeoutError,
@@ -28,6 +27,7 @@ from aioproduce.errors import (
     SenderDiedError,
 )
 from aioproduce.testing.simulation.cluster import host_of
+from tests.drivers.breaking import break_core
 from tests.simulation.case import TOPIC
 from tests.simulation.scenario import Scenario, failure_of, in_modes
 from tests.simulation.sides import AsyncioSide
@@ -96,9 +96,9 @@ def test_every_future_resolves_when_the_sender_dies(mode: str, way: str) -> None
         await scene.sleep(1.0)
         assert scene.sender.pool.waiting == 1
         if way == "bug":
-            with patch.object(Sender, "next_effect", side_effect=ZeroDivisionError("a bug")):
-                producer._life.driver.wake()
-                await scene.sleep(0.1)
+            break_core(scene.sender, ZeroDivisionError("a bug"))
+            producer._life.driver.wake()
+            await scene.sleep(0.1)
         else:
             [task] = [task for task in asyncio.all_tasks() if task.get_name().startswith("aioproduce sender")]
             task.cancel()

@@ -66,6 +66,7 @@ def test_the_same_seed_is_the_same_run_in_another_process_with_another_hash_seed
     assert len(set(hashes[0])) == len(hashes[0]) == 8
 
 
+@pytest.mark.patches_core
 @pytest.mark.parametrize(
     "name",
     others_extended(

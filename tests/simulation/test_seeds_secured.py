@@ -26,6 +26,7 @@ def test_seed(seed: int) -> None:
     assert not outcome.violations, f"{outcome.case}\n{describe(outcome.violations)}"
 
 
+@pytest.mark.patches_core
 @pytest.mark.parametrize("name", SECURITY_MUTANTS)
 def test_a_bug_on_purpose_is_noticed(name: str) -> None:
     mutant = SECURITY_MUTANTS[name]

@@ -46,7 +46,9 @@ class World:
                 return await asyncio.get_running_loop().create_future()
 
         self.path = Path()
-        self.path._open_path({"t": appender}, lambda: True, lambda _: None, is_plain=True, wall_ms=lambda: 1)
+        self.path._open_path(
+            {"t": appender}, lambda: True, lambda _: None, lambda *_: None, is_plain=True, wall_ms=lambda: 1
+        )
 
     def send(self, topic: str = "t") -> Any:
         """A call, to be awaited."""

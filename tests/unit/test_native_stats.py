@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -75,48 +74,28 @@ def test_both_builds_have_the_same_buckets(value: float) -> None:
     assert compiled.upper_end(bucket) == pytest.approx(interpreted.upper_end(bucket))
 
 
-@dataclass
-class Sent:
-    """A batch, as the sensors see it."""
-
-    topic: str
-    records: Any
-    size: int
-    created_at: float = 1.0
-    closed_at: float = math.inf
-    first_sent_at: float = math.inf
-    first_failed_at: float = math.inf
-
-
-def batch_of(native: SimpleNamespace, topic: str, values: list[bytes], size: int, **times: float) -> Sent:
-    records = native.record_batch.RecordBatchBuffer(bytearray(4096))
-    for value in values:
-        records.try_append(1, None, value, None)
-    return Sent(topic, records, size, **times)
-
-
 def test_batches(native: SimpleNamespace) -> None:
     metrics = native.sensors.BatchMetrics(native.stats.Windows())
-    # Lengths, attributes, timestamp, offset, null key, length of the value, no headers: 7 bytes plus the value.
-    small = batch_of(native, "a", [b"1", b"22"], 61 + 8 + 9)
-    large = batch_of(native, "b", [b"x" * 20], 40)
-    metrics.sent([small, large], 3.0)
-    metrics.sent([large], 4.0)
+    header = native.record_batch.RECORD_BATCH_OVERHEAD
+    metrics.batch_sent("a", 2, header + 17, 9, header + 17, 2.0, 3.0)
+    metrics.batch_sent("b", 1, header + 27, 27, 70, 2.0, 3.0)
+    metrics.request_sent(3, 3.0)
+    metrics.batch_sent("b", 1, header + 27, 27, 70, 3.0, 4.0)
+    metrics.request_sent(1, 4.0)
     assert (metrics.records.total, metrics.records_per_request.average(4.0)) == (4, 2.0)
-    assert metrics.size.maximum(4.0) == 78
+    assert metrics.size.maximum(4.0) == header + 17
     assert metrics.queue_time.maximum(4.0) == 3000.0
-    assert metrics.record_size.average(4.0) == (8 + 9 + 27 + 27) / 4
+    assert metrics.record_size.average(4.0) == (17 + 27 + 27) / 4
     assert metrics.record_size.maximum(4.0) == 27
+    assert metrics.compression.average(4.0) == (1 + 2 * (70 - header) / 27) / 3
     assert (metrics.topics["a"].records.total, metrics.topics["b"].records.total) == (2, 2)
-    assert (metrics.topics["a"].bytes.total, metrics.topics["b"].bytes.total) == (78, 80)
+    assert (metrics.topics["a"].bytes.total, metrics.topics["b"].bytes.total) == (header + 17, 140)
 
 
-@pytest.mark.parametrize("is_failed", [False, True])
-def test_the_stages_of_a_batch_add_up(native: SimpleNamespace, is_failed: bool) -> None:
+def test_the_stages_of_a_batch_add_up(native: SimpleNamespace) -> None:
     metrics = native.sensors.BatchMetrics(native.stats.Windows())
-    batch = batch_of(native, "a", [b"1", b"2"], 80, closed_at=1.5, first_sent_at=3.0, first_failed_at=3.25)
-    metrics.retried(batch, 3.25)
-    metrics.ended(batch, 5.0, is_failed=is_failed)
+    metrics.batch_retried("a", 2, 3.25)
+    metrics.batch_ended(1.0, 1.5, 3.0, 3.25, 5.0)
     stages = [
         metrics.batching_time.total,
         metrics.await_send_time.total,
@@ -126,16 +105,17 @@ def test_the_stages_of_a_batch_add_up(native: SimpleNamespace, is_failed: bool) 
     assert stages == [500.0, 1500.0, 250.0, 1750.0]
     assert metrics.delivery_time.total == sum(stages)
     assert (metrics.retries.total, metrics.topics["a"].retries.total) == (2, 2)
-    assert metrics.errors.total == metrics.topics["a"].errors.total == (2 if is_failed else 0)
 
 
 def test_a_batch_that_was_never_sent_has_no_time_in_flight(native: SimpleNamespace) -> None:
     metrics = native.sensors.BatchMetrics(native.stats.Windows())
-    metrics.ended(batch_of(native, "a", [b"1"], 70), 4.0, is_failed=True)
+    metrics.batch_ended(1.0, math.inf, math.inf, math.inf, 4.0)
+    metrics.batch_failed("a", 3, 4.0)
     assert (metrics.in_flight_time.count, metrics.retry_time.count) == (0, 0)
     assert (
         metrics.batching_time.total + metrics.await_send_time.total == metrics.delivery_time.total == 3000.0
     )
+    assert metrics.errors.total == metrics.topics["a"].errors.total == 3
 
 
 def test_brokers_and_all_of_them_together(native: SimpleNamespace) -> None:

@@ -39,6 +39,8 @@ class World:
         self.slow: list[tuple[Any, ...]] = []
         self.turns: list[Callable[[], None]] = []
         self.is_running = True
+        self.asked: list[tuple[Any, ...]] = []
+        self.new_batch: Callable[[], Any] | None = None
         self.appender = native.topic_appender.TopicAppender(MURMUR2)
         self.appender.set_partition_count(3)
         self.buffer = native.record_batch.RecordBatchBuffer(bytearray(65536))
@@ -57,8 +59,13 @@ class World:
 
     def open(self, *, is_plain: bool = True) -> None:
         self.path._open_path(
-            {"t": self.appender}, lambda: self.is_running, self.turns.append, is_plain=is_plain
+            {"t": self.appender}, lambda: self.is_running, self.turns.append, self.append, is_plain=is_plain
         )
+
+    def append(self, *record: Any) -> Any:
+        """What opens a batch for a record, or leaves it to the long way."""
+        self.asked.append(record)
+        return self.new_batch() if self.new_batch is not None else None
 
     def takes(self, *arguments: Any, **keywords: Any) -> Any:
         """The delivery, if the short way took it."""
@@ -173,6 +180,24 @@ def test_a_path_that_is_shut_takes_nothing(native: SimpleNamespace) -> None:
     world.is_running = False  # the loop of _open_path() stopped, another runs in this thread
     assert world.takes("t", b"v") is None
     assert world.buffer.record_count == 1
+
+
+def test_a_record_without_room_is_appended_to_a_new_batch(native: SimpleNamespace) -> None:
+    world = World(native)
+    opened = world.takes("t", b"v")
+
+    def new_batch() -> Any:
+        return opened
+
+    world.new_batch = new_batch
+    headers = [("h", b"1")]
+    assert world.takes("t", b"v" * 70_000, b"k", partition=0, timestamp=7, headers=headers) is opened
+    assert world.asked == [("t", b"k", b"v" * 70_000, headers, 0, 7)]
+    world.new_batch = None
+    assert world.takes("t", b"v" * 70_000) is None  # it waits, by the long way
+    assert len(world.asked) == 2
+    assert world.takes("other", b"v") is None
+    assert len(world.asked) == 2
 
 
 def test_a_path_that_was_never_open_takes_nothing(native: SimpleNamespace) -> None:

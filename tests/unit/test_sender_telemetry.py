@@ -6,13 +6,14 @@ Scenarios of Java's ClientTelemetryReporterTest, at the level of the wire; the p
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from aioproduce.core.cluster.broker_connections import BrokerConnections
 from aioproduce.core.exchanges.telemetry import TelemetryState
 from aioproduce.wire import error_codes as codes
+from tests.drivers.breaking import Altered
 from tests.unit.sender_harness import NoRandom, SenderHarness
 from tests.unit.sender_wire import GET_TELEMETRY_SUBSCRIPTIONS as GET
 from tests.unit.sender_wire import PUSH_TELEMETRY as PUSH
@@ -33,18 +34,17 @@ if TYPE_CHECKING:
 # -- asking ---
 
 
-def test_brokers_without_telemetry_are_asked_nothing_and_looked_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_brokers_without_telemetry_are_asked_nothing_and_looked_at_once() -> None:
     looks: list[BrokerConnections] = []
-    ready = BrokerConnections.ready
-
-    def look(self: BrokerConnections) -> list[BrokerConnection]:
-        looks.append(self)
-        return ready(self)
-
-    monkeypatch.setattr(BrokerConnections, "ready", look)
     h = SenderHarness(telemetry=Source(), is_bootstrapped=False, **LASTING)
+    telemetry, connections_ = h.sender.telemetry, h.sender.connections
+    assert telemetry is not None
+
+    def look() -> list[BrokerConnection]:
+        looks.append(connections_)
+        return connections_.ready()
+
+    telemetry._connections = cast(BrokerConnections, Altered(connections_, ready=look))
     h.offer_telemetry.clear()
     h.want("test")
     h.run()

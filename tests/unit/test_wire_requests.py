@@ -11,12 +11,12 @@ from uuid import UUID
 import pytest
 
 from aioproduce.wire import requests
+from aioproduce.wire.produce import encode_produce
 from aioproduce.wire.requests import (
     encode_api_versions,
     encode_get_telemetry_subscriptions,
     encode_init_producer_id,
     encode_metadata,
-    encode_produce,
     encode_push_telemetry,
 )
 from tests import wire_oracle as oracle

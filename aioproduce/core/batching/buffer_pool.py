@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from aioproduce.core.state_table import StateTable
 from aioproduce.errors import ProducerClosedError, RecordTooLargeError
@@ -77,7 +77,6 @@ WAITER_STATES: Final[StateTable[WaiterState, _Event]] = StateTable(
 )
 
 
-@final
 class BufferLease:
     """Memory that belongs to its holder until `release()`.
 
@@ -114,7 +113,6 @@ class BufferLease:
         pool._take_back(buffer, self.size)
 
 
-@final
 class BufferWaiter:
     """One place in the queue. Its owner claims it once it is granted, or abandons it.
 
@@ -147,7 +145,6 @@ class BufferWaiter:
         self.state = WAITER_STATES.after(self.state, event)
 
 
-@final
 class OwnMemory:
     """A lease of memory outside the pool.
 
@@ -165,7 +162,6 @@ class OwnMemory:
         self.buffer = bytearray()
 
 
-@final
 class BufferPool:
     """A pool that leases at most `total` bytes, fairly, and reuses buffers of the usual size.
 

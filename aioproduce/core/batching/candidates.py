@@ -33,7 +33,6 @@ _REFRESH: Final = 0.005
 _PARTITIONS_PER_REFRESH: Final = 500
 
 
-@final
 class BrokerLoads:
     """Which brokers are slow, and when tables may be made again.
 

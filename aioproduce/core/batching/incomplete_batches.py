@@ -11,13 +11,12 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aioproduce.core.batching.producer_batch import ProducerBatch
 
 
-@final
 class IncompleteBatches:
     """Pending batches."""
 

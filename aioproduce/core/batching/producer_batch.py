@@ -99,6 +99,7 @@ BATCH_STATES: Final[StateTable[BatchState, _Event]] = StateTable(
 )
 
 
+_QUEUED: Final = BatchState.QUEUED  # an attribute of an Enum costs a call
 _AFTER: Final = BATCH_STATES.moves
 """The same table: each batch looks it up several times, without a call."""
 
@@ -119,7 +120,6 @@ class _SharedLease:
             self._lease.release()
 
 
-@final
 class ProducerBatch:
     """Records for one partition, their memory, and the result that their futures share.
 
@@ -202,7 +202,7 @@ class ProducerBatch:
         self.created_at: float = created_at
         self.deadline: float = deadline
         self.closed_at = self.first_sent_at = self.first_failed_at = inf
-        self.state: BatchState = BatchState.QUEUED
+        self.state: BatchState = _QUEUED
         self.is_open: bool = True
         # Not `self`: with a cycle, only the garbage collector could free batches, and it pauses the loop.
         self._origin: ProducerBatch | None = None
@@ -322,19 +322,19 @@ class ProducerBatch:
         """End the compression without a result; no thread reads the records any more."""
         self._move("compression over")
 
-    def begin_attempt(self, *, is_transactional: bool = False) -> None:
+    def begin_attempt(self, is_transactional: bool = False) -> None:
         """Seal it for the wire, compressed or not, and mark it in flight."""
         self._move("sent")
         self.is_open = False
         sealed_as = (self.producer, self.base_sequence)
         if self._sealed_as != sealed_as:
             self.buffers, self.size = self.records.seal(
-                producer_id=self.producer.producer_id,
-                producer_epoch=self.producer.epoch,
-                base_sequence=self.base_sequence,
-                attributes=self._codec_id,
-                compressed=self._compressed,
-                is_transactional=is_transactional,
+                self.producer.producer_id,
+                self.producer.epoch,
+                self.base_sequence,
+                self._codec_id,
+                self._compressed,
+                is_transactional,
             )
             self._sealed_as = sealed_as
         self.attempts += 1

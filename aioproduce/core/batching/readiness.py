@@ -15,7 +15,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from aioproduce.core.batching.ready_queues import ReadyQueues
 from aioproduce.core.batching.topic_queues import NO_LEADER
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 NOW: Final = float("-inf")
 
 
-@final
 class Readiness:
     """The state of every partition that has something to send.
 

@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 from aioproduce.core.batching.topic_queues import NO_LEADER
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.topic_queues import PartitionQueue
 
 
-@final
 class ReadyQueues:
     """The ready partitions of each node, first come, first served."""
 

@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, record_size_upper_bound
 from aioproduce._native.record_numbers import STAMP_ROOM
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.record_audit import RecordAudit
     from aioproduce.core.batching.sequences import Sequences
     from aioproduce.core.batching.serialized_record import SerializedRecord
-    from aioproduce.core.cluster.cluster_metadata import ClusterMetadata, TopicView
+    from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
+    from aioproduce.core.cluster.metadata_views import TopicView
     from aioproduce.core.retry import ExponentialBackoff
     from aioproduce.records import TopicPartition
 
 
-@final
 class RecordAccumulator:
     """The batches of all accepted records, by partition.
 
@@ -252,7 +252,7 @@ class RecordAccumulator:
             lease.release()
             raise
         size = batch.records.size
-        self._enqueue(batch, queue, is_full=size >= self._batch_size, now=now)
+        self._enqueue(batch, queue, size >= self._batch_size, now)
         if target is None:
             queues.appender.count_keyless(size)
             if queue.open is None:
@@ -273,13 +273,15 @@ class RecordAccumulator:
             deadline=now + self._delivery_timeout,
         )
 
-    def _enqueue(self, batch: ProducerBatch, queue: PartitionQueue, *, is_full: bool, now: float) -> None:
+    def _enqueue(self, batch: ProducerBatch, queue: PartitionQueue, is_full: bool, now: float) -> None:
         self._next_batch_id += 1
         batch.closed_at = now if is_full else now + self._linger
-        if queue.batches and queue.batches[-1].closed_at > now:
-            queue.batches[-1].closed_at = now  # full, or this one would not have been opened
+        if queue.batches:
+            last = queue.batches[-1]
+            if last.closed_at > now:
+                last.closed_at = now  # full, or this one would not have been opened
         self._incomplete.add(batch)
-        queue.add(batch, is_full=is_full)
+        queue.add(batch, is_full)
         self.readiness.tail_changed(queue, now)
 
     def append_batch(
@@ -302,7 +304,7 @@ class RecordAccumulator:
             lease.release()
             raise
         self._close_open_batch(queue, now)
-        self._enqueue(batch, queue, is_full=True, now=now)
+        self._enqueue(batch, queue, True, now)
         return batch.result
 
     def _add_topic(self, topic: TopicView) -> TopicQueues:
@@ -412,7 +414,7 @@ class RecordAccumulator:
         batch.sent_leader_epoch = queue.leader_epoch
         topic = self._metadata.topic(batch.topic)
         batch.topic_id = None if topic is None else topic.topic_id
-        batch.begin_attempt(is_transactional=self._is_transactional)
+        batch.begin_attempt(self._is_transactional)
 
     def compressed(self, batch: ProducerBatch, records: bytes, now: float) -> None:
         """Accept the compressed records of a batch from another thread."""

@@ -26,7 +26,7 @@ Invariants:
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from aioproduce.core.batching.producer_batch import NO_PRODUCER_ID, NO_SEQUENCE, ProducerIdAndEpoch
 from aioproduce.core.state_table import StateTable
@@ -66,6 +66,10 @@ class SequencesState(Enum):
     """There will be no producer id; every record fails."""
 
 
+# An attribute of an Enum costs a call.
+_UNINITIALIZED: Final = SequencesState.UNINITIALIZED
+_READY: Final = SequencesState.READY
+
 _Event: TypeAlias = Literal["asked", "given", "not given", "refused for good", "epochs used up"]
 
 PRODUCER_ID_STATES: Final[StateTable[SequencesState, _Event]] = StateTable(
@@ -89,7 +93,6 @@ PRODUCER_ID_STATES: Final[StateTable[SequencesState, _Event]] = StateTable(
 )
 
 
-@final
 class _PartitionSequences:
     """The protocol's state of one partition.
 
@@ -131,7 +134,6 @@ class _PartitionSequences:
         return sequence == next_sequence(self.last_acked, 1)
 
 
-@final
 class Sequences:
     """The sequences of all partitions, and the meaning of the broker's answers for them.
 
@@ -171,12 +173,12 @@ class Sequences:
     @property
     def needs_producer_id(self) -> bool:
         """Whether InitProducerId should be sent."""
-        return self._state is SequencesState.UNINITIALIZED
+        return self._state is _UNINITIALIZED
 
     @property
     def is_ready(self) -> bool:
         """Whether batches can be sent."""
-        return self._state is SequencesState.READY
+        return self._state is _READY
 
     @property
     def is_at_rest(self) -> bool:
@@ -222,7 +224,7 @@ class Sequences:
 
     def may_send(self, batch: ProducerBatch) -> bool:
         """Return whether this batch, the first of its partition's queue, may be sent now."""
-        if self._state is not SequencesState.READY:
+        if self._state is not _READY:
             return False
         transaction = self.transaction
         if transaction is not None and not transaction.admits(batch.topic_partition):
@@ -341,6 +343,8 @@ class Sequences:
             The partitions that may have become sendable.
         """
         changed: list[TopicPartition] = []
+        if not self._unresolved and not self._to_rewrite:
+            return changed
         for topic_partition in list(self._unresolved):
             partition = self._partition(topic_partition)
             if partition.unresolved_until is None:

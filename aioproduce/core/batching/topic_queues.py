@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from aioproduce._native.key_hash import UNDECIDED, partition_of
 from aioproduce.records import TopicPartition
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.partitioning import Partitioning
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.batching.record_audit import RecordAudit
-    from aioproduce.core.cluster.cluster_metadata import ClusterMetadata, TopicView
+    from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
+    from aioproduce.core.cluster.metadata_views import TopicView
 
 NO_LEADER: Final = -1
 
 
-@final
 class PartitionQueue:
     """The batches of one partition, the oldest first.
 
@@ -67,7 +67,7 @@ class PartitionQueue:
         self.is_muted: bool = False
         self.is_blocked: bool = False
 
-    def add(self, batch: ProducerBatch, *, is_full: bool) -> None:
+    def add(self, batch: ProducerBatch, is_full: bool) -> None:
         """Append a new batch; it accepts records unless it is full already."""
         self.batches.append(batch)
         if is_full:
@@ -112,7 +112,6 @@ class PartitionQueue:
             self.batches.remove(batch)
 
 
-@final
 class TopicQueues:
     """One topic's queues, by partition, and the partition choice for its next records.
 

@@ -32,7 +32,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproduce.core.cluster import connection_words as words
 from aioproduce.core.cluster.channel_set_up import ChannelSetUp, Turns
@@ -49,21 +49,24 @@ from aioproduce.core.cluster.version_negotiation import negotiate
 from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.effects import Buffer, Close, Connect, Effect, Send
 from aioproduce.errors import AuthenticationError, ProducerError, ProtocolError, TlsError
-from aioproduce.metrics import NodeMetrics
 from aioproduce.wire.api import ApiKey, ApiVersions
 from aioproduce.wire.framing import FrameReader
 from aioproduce.wire.messages import BrokerAddress
 from aioproduce.wire.responses import correlation_id_of, decode_body
 
 if TYPE_CHECKING:
+    from aioproduce._native.sensors import NodeMetrics
     from aioproduce.core.cluster.authentication import Authentication
     from aioproduce.security.channel import Channel
 
+# Constants of the module, because an attribute of an Enum costs a call.
+_PRODUCE: Final = ApiKey.PRODUCE
+_READY: Final = ConnectionState.READY
+_ENCRYPTING: Final = ConnectionState.ENCRYPTING
 _MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
 """An int32 on the wire. Negative ones are legal, but make traces hard to read."""
 
 
-@final
 class BrokerConnection:
     """One TCP connection, from `Connect` to `connection_lost`.
 
@@ -71,6 +74,8 @@ class BrokerConnection:
         connection_id: Its id for the driver.
         address: The broker it goes to.
         state: See `ConnectionState`.
+        is_open: Whether it is neither CLOSING nor CLOSED.
+        is_ready: Whether it is set up and not closing. It may be busy, throttled, or logging in again.
         in_flight: Requests that await an answer, oldest first.
         unacknowledged: The request that expects no answer and has not left the transport yet.
         is_writable: Whether the transport holds none of our bytes.
@@ -95,6 +100,7 @@ class BrokerConnection:
         "_deadlines",
         "_effects",
         "_frames",
+        "_max_in_flight",
         "_own_answered",
         "_own_request",
         "_setup_deadline",
@@ -109,6 +115,8 @@ class BrokerConnection:
         "error",
         "has_answered",
         "in_flight",
+        "is_open",
+        "is_ready",
         "is_writable",
         "last_heard_at",
         "last_used_at",
@@ -139,6 +147,8 @@ class BrokerConnection:
         self.connection_id: int = connection_id
         self.address: BrokerAddress = address
         self.state: ConnectionState = ConnectionState.CONNECTING
+        self.is_open: bool = True
+        self.is_ready: bool = False
         self.in_flight: deque[InFlightRequest] = deque()
         self.unacknowledged: InFlightRequest | None = None
         self.is_writable: bool = False
@@ -151,6 +161,7 @@ class BrokerConnection:
         self.reason: str = ""
         self.error: BaseException | None = None
         self.settings: ConnectionSettings = settings
+        self._max_in_flight = settings.max_in_flight
         self._effects = effects
         self.set_up: ChannelSetUp | None = (
             None if open_channel is None else ChannelSetUp(self, open_channel, turns or Turns(), effects)
@@ -177,16 +188,6 @@ class BrokerConnection:
         return f"{self.address.host}:{self.address.port} ({node})"
 
     @property
-    def is_open(self) -> bool:
-        """Whether it is neither CLOSING nor CLOSED."""
-        return self.state is not ConnectionState.CLOSING and self.state is not ConnectionState.CLOSED
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it is set up and not closing. It may be busy, throttled, or logging in again."""
-        return self.state in SET_UP
-
-    @property
     def is_encrypted(self) -> bool:
         """Whether it uses TLS, or will."""
         return self.set_up is not None
@@ -199,9 +200,9 @@ class BrokerConnection:
     def can_send(self, now: float) -> bool:
         """Return whether `send` may be called: ready, nothing unwritten, room for one more, not throttled."""
         return (
-            self.state is ConnectionState.READY
+            self.state is _READY
             and self.is_writable
-            and len(self.in_flight) < self.settings.max_in_flight
+            and len(self.in_flight) < self._max_in_flight
             and self.throttled_until <= now
         )
 
@@ -233,7 +234,6 @@ class BrokerConnection:
         encode: Encode,
         asker: Asker,
         now: float,
-        *,
         timeout: float | None = None,
         expects_response: bool = True,
         max_version: int | None = None,
@@ -275,7 +275,7 @@ class BrokerConnection:
         if not self.is_open:
             return completed
         self.last_heard_at = self.last_used_at = now
-        if self.state is ConnectionState.ENCRYPTING and not in_turn:
+        if self.state is _ENCRYPTING and not in_turn:
             assert self.set_up is not None
             self.set_up.hear(data, now)
             return completed
@@ -432,7 +432,10 @@ class BrokerConnection:
     # -- below ---
 
     def _move(self, event: ConnectionEvent) -> None:
-        self.state = CONNECTION_STATES.after(self.state, event, self)
+        state = self.state = CONNECTION_STATES.after(self.state, event, self)
+        # Kept, not computed: each fact and each request asks.
+        self.is_open = state is not ConnectionState.CLOSING and state is not ConnectionState.CLOSED
+        self.is_ready = state in SET_UP
 
     def _await_setup(self, now: float, timeout: float) -> None:
         self.setup_timeout = timeout
@@ -477,7 +480,10 @@ class BrokerConnection:
         else:
             self.unacknowledged = request
         self._deadlines.schedule(self.connection_id, deadline)
-        self._traffic.sent(sum(map(len, buffers)), now)
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        self._traffic.sent(size, now)
         channel = self.channel
         if channel is not None:
             try:
@@ -523,7 +529,7 @@ class BrokerConnection:
             ) from error
         self.in_flight.popleft()
         self._throttle(request, response.throttle, now)
-        if request.api is ApiKey.PRODUCE:
+        if request.api is _PRODUCE:
             self._traffic.answered(now - request.sent_at, now)
         if request.asker is not None:
             self.has_answered = True

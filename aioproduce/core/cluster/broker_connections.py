@@ -72,7 +72,6 @@ class Lost:
     reason: str
 
 
-@final
 class BrokerConnections:
     """A producer's connections, by node and by connection id.
 

@@ -27,7 +27,7 @@ Invariants:
 from __future__ import annotations
 
 from math import nan
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from aioproduce.core.cluster.metadata_views import MetadataChange, MetadataQuery, PartitionView, TopicView
 from aioproduce.records import TopicPartition
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["ClusterMetadata", "MetadataChange", "MetadataQuery", "PartitionView", "TopicView"]
 
 
-@final
 class ClusterMetadata:
     """The brokers, the wanted topics, and the schedule of metadata updates.
 

@@ -48,8 +48,6 @@ class Asker(Protocol):
         """Handle the loss of the connection before a response."""
 
 
-@final
-@dataclass(slots=True, eq=False)
 class InFlightRequest:
     """A request between `send` and its outcome (invariant 3).
 
@@ -64,13 +62,25 @@ class InFlightRequest:
         expects_response: False for a Produce request with acks=0.
     """
 
-    api: ApiKey
-    version: int
-    correlation_id: int
-    asker: Asker | None
-    sent_at: float
-    deadline: float
-    expects_response: bool
+    __slots__ = ("api", "asker", "correlation_id", "deadline", "expects_response", "sent_at", "version")
+
+    def __init__(
+        self,
+        api: ApiKey,
+        version: int,
+        correlation_id: int,
+        asker: Asker | None,
+        sent_at: float,
+        deadline: float,
+        expects_response: bool,
+    ) -> None:
+        self.api: ApiKey = api
+        self.version: int = version
+        self.correlation_id: int = correlation_id
+        self.asker: Asker | None = asker
+        self.sent_at: float = sent_at
+        self.deadline: float = deadline
+        self.expects_response: bool = expects_response
 
     @property
     def is_throttled_here(self) -> bool:
@@ -96,10 +106,11 @@ class OwnRequest:
     version: int | None = None
 
 
-@final
-@dataclass(frozen=True, slots=True)
 class Completed:
     """A request and its response."""
 
-    request: InFlightRequest
-    response: Message
+    __slots__ = ("request", "response")
+
+    def __init__(self, request: InFlightRequest, response: Message) -> None:
+        self.request: InFlightRequest = request
+        self.response: Message = response

@@ -10,7 +10,7 @@ the views.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from aioproduce.wire import error_codes
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["MetadataChange", "MetadataQuery", "PartitionView", "TopicView"]
 
 
-@final
 class PartitionView:
     """The known metadata of one partition. Only ClusterMetadata writes it.
 
@@ -57,7 +56,6 @@ class PartitionView:
         self.reported_leader_id: int = -1
 
 
-@final
 class TopicView:
     """The known metadata of one wanted topic. A reader may set `used_at`; ClusterMetadata writes the rest.
 

@@ -25,7 +25,6 @@ _SECURITY_BACKOFF_MAX: Final = 30.0
 """Seconds. Nobody corrects a wrong setting within one second."""
 
 
-@final
 class Node:
     """The state that outlives the connections of one broker.
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from aioproduce.core.batching.record_accumulator import RecordAccumulator
     from aioproduce.core.bounded_log import BoundedLog
+    from aioproduce.core.cluster.broker_connection import BrokerConnection
     from aioproduce.core.cluster.broker_connections import BrokerConnections, Lost
     from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
     from aioproduce.wire.messages import MetadataResponse
@@ -46,7 +47,6 @@ class TopicWaiter:
         self.notify: Callable[[], None] = notify
 
 
-@final
 class MetadataRequests(Exchange):
     """The exchange of metadata requests.
 
@@ -167,7 +167,10 @@ class MetadataRequests(Exchange):
             at = metadata.rebootstrap_at()
             self.timer_at = inf if at is None else at
             return
-        query = metadata.begin_update(now)
+        self._ask(connection, now)
+
+    def _ask(self, connection: BrokerConnection, now: float) -> None:
+        query = self._metadata.begin_update(now)
         connection.send(
             ApiKey.METADATA,
             lambda version, correlation_id: [

@@ -15,19 +15,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from aioproduce.core.batching.producer_batch import BatchState
 from aioproduce.core.bounded_log import BoundedLog
-from aioproduce.errors import (
-    BrokerRejectedError,
-    DeliveryError,
-    DeliveryTimeoutError,
-    DisconnectedError,
-    ForcedCloseError,
-    NoBrokerAvailableError,
-    ProducerFatalError,
-)
+from aioproduce.core.exchanges.delivery_errors import DeliveryErrors, description_of
 from aioproduce.records import TopicPartition
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.messages import PartitionProduceResponse
@@ -37,6 +29,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioproduce._native.delivery import BatchResult
+    from aioproduce._native.sensors import BatchMetrics
     from aioproduce.config import ProducerConfig
     from aioproduce.core.batching.produce_transaction import ProduceTransaction
     from aioproduce.core.batching.producer_batch import ProducerBatch
@@ -44,6 +37,7 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.sequences import Sequences
     from aioproduce.core.cluster.broker_connection import BrokerConnection
     from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
+    from aioproduce.errors import DeliveryError
     from aioproduce.metrics import ProducerMetrics
     from aioproduce.wire.messages import ProduceResponse
 
@@ -63,15 +57,21 @@ _AMBIGUOUS_FOR_ALL: Final = _AMBIGUOUS | {codes.NOT_LEADER_OR_FOLLOWER}
 it answers this code (Partition.checkEnoughReplicasReachOffset), but the next leader may have the batch."""
 
 _NO_TOPIC: Final = object()
+# Constants of the module, because a foreign attribute costs a look-up, and one of an Enum a call.
+_ABANDONED: Final = BatchState.ABANDONED
+_NONE: Final = codes.NONE
+_DUPLICATE: Final = codes.DUPLICATE_SEQUENCE_NUMBER
+_TOO_LARGE: Final = codes.MESSAGE_TOO_LARGE
+_INVALID_METADATA: Final = codes.INVALID_METADATA
 
 _log = logging.getLogger("aioproduce.sender")
 
 
-@final
 class ProduceCompletion:
     """The decision on the outcome of each batch.
 
     Attributes:
+        errors: Makes the errors of batches.
         settled: See invariant 3.
         keeps_order_by_muting: Whether one request at a time keeps the order of a partition.
         transaction: The open transaction of a transactional producer, which sets it; `None` otherwise.
@@ -80,12 +80,13 @@ class ProduceCompletion:
     __slots__ = (
         "_accumulator",
         "_ambiguous",
+        "_batch_metrics",
         "_bounded_log",
         "_config",
-        "_connection_errors",
         "_metadata",
         "_metrics",
         "_sequences",
+        "errors",
         "keeps_order_by_muting",
         "settled",
         "transaction",
@@ -101,8 +102,9 @@ class ProduceCompletion:
         connection_errors: Callable[[], Mapping[str, str]],
     ) -> None:
         self._config = config
-        self._connection_errors = connection_errors
+        self.errors: DeliveryErrors = DeliveryErrors(config.retries, metadata, connection_errors)
         self._metrics = metrics
+        self._batch_metrics: BatchMetrics = metrics.batches
         self._accumulator = accumulator
         self._metadata = metadata
         self._sequences = sequences
@@ -128,24 +130,19 @@ class ProduceCompletion:
         """
         if self.transaction is not None:
             self.transaction.answered_produce(now)
-        answers = _by_topic(response.partitions)
+        answers = _in_order(batches, response.partitions)
         new_leaders: dict[TopicPartition, tuple[int, int]] = {}
         has_all = True
-        topic_id: UUID | None = None
-        topic: str | None = None
-        for batch in batches:
-            if batch.topic_id is not topic_id or batch.topic != topic:
-                topic_id, topic = batch.topic_id, batch.topic
-                of_topic = answers.get(topic) or answers.get(topic_id) or {}
-            found = of_topic.get(batch.partition)
+        for index in range(len(batches)):
+            batch, found = batches[index], answers[index]
             if found is None:
                 has_all = False
                 self._lost(
                     batch, codes.NETWORK_EXCEPTION, f"{connection.peer} left it out of its answer", now
                 )
                 continue
-            self._complete(batch, found, now)
-            if found.error_code != codes.NONE:
+            self._complete(batch, found, now, True)
+            if found.error_code != _NONE:
                 has_all = False
                 if found.leader_id >= 0 and found.leader_epoch >= 0:
                     new_leaders[batch.topic_partition] = (found.leader_id, found.leader_epoch)
@@ -165,36 +162,35 @@ class ProduceCompletion:
     def written(self, batches: Sequence[ProducerBatch], now: float) -> None:
         """Complete batches that were sent with acks=0: the transport has written their last byte."""
         for batch in batches:
-            self._complete(batch, _answer(batch, codes.NONE, None), now)
+            self._complete(batch, _answer(batch, codes.NONE, None), now, True)
 
     def _lost(self, batch: ProducerBatch, code: int, reason: str, now: float) -> None:
         batch.possibly_written = True
         if self.transaction is not None:
             self.transaction.is_doubtful()
-        self._complete(batch, _answer(batch, code, reason), now, was_answered=False)
+        self._complete(batch, _answer(batch, code, reason), now, False)
 
     def _complete(
         self,
         batch: ProducerBatch,
         answer: PartitionProduceResponse,
         now: float,
-        *,
-        was_answered: bool = True,
+        was_answered: bool,
     ) -> None:
         code = answer.error_code
-        if code != codes.NONE:
+        if code != _NONE:
             if code in self._ambiguous or not codes.is_known(code):
                 batch.possibly_written = True
-            batch.last_error, batch.last_code = _describe(answer), code
+            batch.last_error, batch.last_code = description_of(answer), code
             if batch.first_failed_at > now:
                 batch.first_failed_at = now
-        if batch.state is BatchState.ABANDONED:
-            if code in (codes.NONE, codes.DUPLICATE_SEQUENCE_NUMBER) and self._sequences is not None:
+        if batch.state is _ABANDONED:
+            if code in (_NONE, _DUPLICATE) and self._sequences is not None:
                 self._sequences.batch_succeeded(batch)
             batch.release_abandoned()
-        elif code in (codes.NONE, codes.DUPLICATE_SEQUENCE_NUMBER):
+        elif code in (_NONE, _DUPLICATE):
             self._succeed(batch, answer, now)
-        elif code == codes.MESSAGE_TOO_LARGE and self._may_split(batch):
+        elif code == _TOO_LARGE and self._may_split(batch):
             self._bounded_log.warning(
                 (batch.topic, code),
                 now,
@@ -209,15 +205,16 @@ class ProduceCompletion:
             self._bounded_log.warning(
                 (batch.topic_partition, code), now, "retrying %s: %s", batch.topic_partition, batch.last_error
             )
-            self._metrics.batches.retried(batch, now)
+            self._batch_metrics.batch_retried(batch.topic, batch.record_count, now)
             self._accumulator.reenqueue(batch, now)
         elif now >= batch.deadline and codes.is_retriable(code):
             # The error is a time-out, in whichever order this and `expire()` run.
-            self._fail(batch, self._timeout(batch, now, is_unanswered=False), now, answer_came=True)
+            self._fail(batch, self.errors.timeout(batch, now, is_unanswered=False), now, answer_came=True)
         else:
-            error = self._rejection(batch, answer) if was_answered else self._disconnection(batch, answer)
-            self._fail(batch, error, now, self._record_errors(batch, answer), answer_came=True)
-        if code in codes.INVALID_METADATA:
+            make_error = self.errors.rejection if was_answered else self.errors.disconnection
+            error = make_error(batch, answer)
+            self._fail(batch, error, now, self.errors.record_errors(batch, answer), answer_came=True)
+        if code != _NONE and code in _INVALID_METADATA:
             self._metadata.request_update(now)
         if self.keeps_order_by_muting:
             self._accumulator.unmute(batch.topic_partition, now)
@@ -227,8 +224,8 @@ class ProduceCompletion:
         if self._sequences is not None:
             self._sequences.batch_succeeded(batch)
         # For a repeated batch (DUPLICATE_SEQUENCE_NUMBER) the broker may not remember the offset.
-        offset = answer.base_offset if answer.error_code == codes.NONE else -1
-        self._metrics.batches.ended(batch, now, is_failed=False)
+        offset = answer.base_offset if answer.error_code == _NONE else -1
+        self._record_end(batch, now)
         batch.succeed(offset, answer.log_append_time, answer.log_start_offset)
         self._after_settling(batch)
 
@@ -256,7 +253,8 @@ class ProduceCompletion:
         *,
         answer_came: bool = False,
     ) -> None:
-        self._metrics.batches.ended(batch, now, is_failed=True)
+        self._record_end(batch, now)
+        self._batch_metrics.batch_failed(batch.topic, batch.record_count, now)
         if answer_came:
             batch.answer_failed(error, record_errors)
         else:
@@ -266,6 +264,11 @@ class ProduceCompletion:
         self._after_settling(batch)
         if self.transaction is not None:
             self.transaction.delivery_failed(batch, error, now)
+
+    def _record_end(self, batch: ProducerBatch, now: float) -> None:
+        self._batch_metrics.batch_ended(
+            batch.created_at, batch.closed_at, batch.first_sent_at, batch.first_failed_at, now
+        )
 
     def _after_settling(self, batch: ProducerBatch) -> None:
         self._accumulator.settled(batch)
@@ -280,7 +283,7 @@ class ProduceCompletion:
             if batch.is_settled:
                 continue  # it failed with its transaction, when a batch before it expired
             is_unanswered = batch.state is BatchState.IN_FLIGHT
-            self._give_up(batch, self._timeout(batch, now, is_unanswered=is_unanswered), now)
+            self._give_up(batch, self.errors.timeout(batch, now, is_unanswered=is_unanswered), now)
 
     def fail_all(self, make_error: Callable[[ProducerBatch], DeliveryError], now: float) -> None:
         """Fail every pending batch: a forced close, or a producer that can never send."""
@@ -304,155 +307,42 @@ class ProduceCompletion:
         self, batch: ProducerBatch, codec_name: str, cause: BaseException, now: float
     ) -> None:
         """Fail a batch that could not be compressed."""
-        error = DeliveryError(
-            f"{batch.record_count} record(s) for {batch.topic_partition} could not be compressed with {codec_name} "
-            f"({cause!r}). {_may_be_written(batch)}",
-            topic_partition=batch.topic_partition,
-            possibly_written=batch.possibly_written,
-            attempts=batch.attempts,
-            retriable=True,
-        )
-        error.__cause__ = cause
+        error = self.errors.compression(batch, codec_name, cause)
         self._give_up(batch, error, now)
-
-    # -- errors ---
-
-    def _timeout(self, batch: ProducerBatch, now: float, *, is_unanswered: bool) -> DeliveryTimeoutError:
-        code = batch.last_code
-        causes: Mapping[str, str] = {}
-        if is_unanswered:
-            code = codes.REQUEST_TIMED_OUT
-            batch.possibly_written = True
-            where = "the latest attempt is not answered"
-            if batch.last_error is not None:
-                where += f", and an earlier one failed: {batch.last_error}"
-        elif batch.last_error is not None:
-            where = f"the latest of {batch.attempts} attempts failed: {batch.last_error}"
-            if code == codes.NETWORK_EXCEPTION:
-                why, causes = self._why_unsent(self._metadata.leader_of(batch.topic, batch.partition))
-                where += f"; it was not sent again, {why}" if causes else ""
-        elif batch.state is BatchState.COMPRESSING:
-            where = "it was never sent, because it is still being compressed"
-        else:
-            leader = self._metadata.leader_of(batch.topic, batch.partition)
-            code = codes.LEADER_NOT_AVAILABLE if leader < 0 else None
-            why, causes = self._why_unsent(leader)
-            where = f"it was never sent, {why}"
-        error = DeliveryTimeoutError(
-            f"{batch.record_count} record(s) for {batch.topic_partition} were not acknowledged within "
-            f"delivery.timeout.ms ({now - batch.created_at:.3f} s since the batch was opened); {where}. "
-            + _may_be_written(batch),
-            topic_partition=batch.topic_partition,
-            possibly_written=batch.possibly_written,
-            attempts=batch.attempts,
-            retriable=True,
-            code=code,
-        )
-        if causes:
-            error.__cause__ = NoBrokerAvailableError("; ".join(causes.values()), causes=causes)
-        return error
-
-    def _why_unsent(self, leader: int) -> tuple[str, Mapping[str, str]]:
-        """Return why a batch was not sent, in words, and the failed connections, if they are the cause.
-
-        If no broker can be reached, no leader is known either: then the connections are the problem to solve.
-        """
-        failed = self._connection_errors()
-        if leader >= 0:
-            broker = self._metadata.broker(leader)
-            address = "" if broker is None else f"{broker.host}:{broker.port}"
-            if address in failed:
-                cause = failed[address]
-                return f"because broker {leader} cannot be reached: {cause}", {address: cause}
-            return f"because broker {leader} accepts no requests now", {}
-        if failed and len(failed) == len(self._metadata.brokers):
-            return f"because no broker can be reached: {'; '.join(failed.values())}", failed
-        return "because the partition has no known leader", {}
-
-    def _rejection(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> BrokerRejectedError:
-        code = answer.error_code
-        kind = ProducerFatalError if code == codes.CLUSTER_AUTHORIZATION_FAILED else BrokerRejectedError
-        return kind(
-            f"{batch.topic_partition}: {_describe(answer)}. {_may_be_written(batch)}",
-            code=code,
-            name=codes.name_of(code),
-            topic_partition=batch.topic_partition,
-            possibly_written=batch.possibly_written,
-            attempts=batch.attempts,
-            retriable=codes.is_retriable(code),
-        )
-
-    def _disconnection(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> DisconnectedError:
-        return DisconnectedError(
-            f"{batch.topic_partition}: {answer.error_message}, and no attempt is left (retries="
-            f"{self._config.retries}). {_may_be_written(batch)}",
-            topic_partition=batch.topic_partition,
-            possibly_written=batch.possibly_written,
-            attempts=batch.attempts,
-            retriable=True,
-        )
-
-    def forced_close(self, batch: ProducerBatch) -> ForcedCloseError:
-        """Return the error of a record that was not acknowledged before a forced close."""
-        in_flight = batch.state is BatchState.IN_FLIGHT
-        batch.possibly_written = batch.possibly_written or in_flight
-        return ForcedCloseError(
-            f"the producer was closed before {batch.topic_partition} acknowledged the record: give close() more "
-            f"time, or call flush() first. {_may_be_written(batch)}",
-            topic_partition=batch.topic_partition,
-            possibly_written=batch.possibly_written,
-            attempts=batch.attempts,
-            retriable=False,
-        )
 
     def sender_died(self, cause: BaseException, why: str, now: float) -> None:
         """Settle every delivery; the batches' own states cannot be trusted any more."""
         for batch in self._accumulator.incomplete:
             if not batch.result.is_done:
-                self._metrics.batches.ended(batch, now, is_failed=True)
-                batch.result.fail(self._left_behind(batch, cause, why), batch.record_count)
+                self._record_end(batch, now)
+                self._batch_metrics.batch_failed(batch.topic, batch.record_count, now)
+                batch.result.fail(self.errors.left_behind(batch, cause, why), batch.record_count)
                 if batch.result.has_callbacks:
                     self.settled.append(batch.result)
 
-    def _left_behind(self, batch: ProducerBatch, cause: BaseException, why: str) -> DeliveryError:
-        batch.possibly_written = batch.attempts > 0
-        error = DeliveryError(
-            f"{batch.topic_partition} had not acknowledged the record yet: {why}. " + _may_be_written(batch),
-            topic_partition=batch.topic_partition,
-            possibly_written=batch.possibly_written,
-            attempts=batch.attempts,
-            retriable=False,
-        )
-        error.__cause__ = cause
-        return error
 
-    def _record_errors(
-        self, batch: ProducerBatch, answer: PartitionProduceResponse
-    ) -> dict[int, BaseException] | None:
-        """Return the error of each record, if the broker reported errors of single records (KIP-467)."""
-        if not answer.record_errors:
-            return None
-        complaints = {error.batch_index: error.message for error in answer.record_errors}
-        errors: dict[int, BaseException] = {}
-        for index in range(batch.record_count):
-            if index in complaints:
-                # The partition's code is the record's code only if there is one faulty record.
-                code = answer.error_code if len(complaints) == 1 else codes.INVALID_RECORD
-                text = complaints[index] or answer.error_message or codes.message_of(code)
-            else:
-                code = answer.error_code
-                text = "the broker refused another record of the batch, not this one"
-            errors[index] = BrokerRejectedError(
-                f"{batch.topic_partition}: {codes.name_of(code)}: {text}. {_may_be_written(batch)}",
-                code=code,
-                name=codes.name_of(code),
-                topic_partition=batch.topic_partition,
-                possibly_written=batch.possibly_written,
-                attempts=batch.attempts,
-                retriable=index not in complaints or codes.is_retriable(code),
-                record_index=index if index in complaints else None,
-            )
-        return errors
+def _in_order(
+    batches: Sequence[ProducerBatch], answers: Sequence[PartitionProduceResponse]
+) -> Sequence[PartitionProduceResponse | None]:
+    """Return the answer for each batch, or `None`. Brokers answer in the request's order, as a rule."""
+    if len(answers) == len(batches):
+        for index in range(len(batches)):
+            batch, answer = batches[index], answers[index]
+            # By identity: the hash of a UUID is Python code, and the ids of the same topics are the same objects.
+            if answer.partition != batch.partition or (
+                answer.topic != batch.topic
+                if answer.topic_id is None
+                else answer.topic_id is not batch.topic_id
+            ):
+                break
+        else:
+            return answers
+    by_topic = _by_topic(answers)
+    found: list[PartitionProduceResponse | None] = []
+    for batch in batches:
+        of_topic = by_topic.get(batch.topic) or by_topic.get(batch.topic_id) or {}
+        found.append(of_topic.get(batch.partition))
+    return found
 
 
 def _by_topic(
@@ -482,14 +372,3 @@ def _answer(batch: ProducerBatch, code: int, message: str | None) -> PartitionPr
         log_start_offset=-1,
         error_message=message,
     )
-
-
-def _describe(answer: PartitionProduceResponse) -> str:
-    code = answer.error_code
-    return f"{codes.name_of(code)}: {answer.error_message or codes.message_of(code)}"
-
-
-def _may_be_written(batch: ProducerBatch) -> str:
-    if batch.possibly_written:
-        return "It may be in the log, so sending it again can duplicate it"
-    return "It is not in the log"

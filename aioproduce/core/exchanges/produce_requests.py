@@ -10,12 +10,12 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final
 
 from aioproduce.core.cluster.connection_states import LossCause
 from aioproduce.core.exchanges.exchange import Exchange
 from aioproduce.wire.api import ApiKey
-from aioproduce.wire.requests import encode_produce
+from aioproduce.wire.produce import encode_produce
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from aioproduce.metrics import ProducerMetrics
     from aioproduce.wire.messages import ProduceResponse
 
+_PRODUCE: Final = ApiKey.PRODUCE  # an attribute of an Enum costs a call
 _LAST_VERSION_BY_NAME: Final = 12
 """From version 13 on, topics are identified by their ids alone."""
 
 
-@final
 class ProduceRequests(Exchange):
     """The exchange that drains the accumulator into Produce requests.
 
@@ -59,15 +59,18 @@ class ProduceRequests(Exchange):
 
     __slots__ = (
         "_accumulator",
+        "_acks",
+        "_client_id",
         "_completion",
         "_compression",
-        "_config",
         "_connections",
         "_loads",
         "_metadata",
         "_metrics",
         "_sequences",
+        "_timeout",
         "_transaction",
+        "_transactional_id",
     )
 
     awaits_connection: bool
@@ -87,14 +90,17 @@ class ProduceRequests(Exchange):
     ) -> None:
         super().__init__()
         self._transaction = transaction
-        self._config = config
+        self._client_id = config.client_id
+        self._transactional_id = config.transactional_id
+        self._acks = config.acks
+        self._timeout = config.request_timeout
         self._accumulator = accumulator
         self._sequences = sequences
         self._compression = compression
         self._metadata = metadata
         self._connections = connections
         self._loads = loads
-        self._metrics = metrics
+        self._metrics = metrics.batches
         self._completion = completion
 
     # -- steps ---
@@ -129,38 +135,35 @@ class ProduceRequests(Exchange):
             if batches:
                 self._send(connection, batches, now)
 
-    def _send(self, connection: BrokerConnection, batches: Sequence[ProducerBatch], now: float) -> None:
-        config, transaction = self._config, self._transaction
-        has_ids = all(batch.topic_id is not None for batch in batches)
-        max_version = None if has_ids else _LAST_VERSION_BY_NAME
+    def _send(self, connection: BrokerConnection, batches: list[ProducerBatch], now: float) -> None:
+        transaction = self._transaction
+        max_version: int | None = None
+        for batch in batches:
+            if batch.topic_id is None:
+                max_version = _LAST_VERSION_BY_NAME
         if transaction is not None:
             max_version = transaction.max_produce_version(max_version)
             transaction.produced(now)
 
-        def encode(version: int, correlation_id: int) -> Sequence[Buffer]:
-            return encode_produce(
-                version,
-                correlation_id,
-                config.client_id,
-                acks=config.acks,
-                timeout=config.request_timeout,
-                batches=batches,
-                transactional_id=config.transactional_id,
-            )
-
         if self._completion.keeps_order_by_muting:
             for batch in batches:
                 self._accumulator.mute(batch.topic_partition)
-        connection.send(
-            ApiKey.PRODUCE,
-            encode,
-            # Not by its constructor, which would be a call of Python code for each request.
-            tuple.__new__(_Sent, (self._completion, connection, batches)),
-            now,
-            expects_response=config.acks != 0,
-            max_version=max_version,
-        )
-        self._metrics.batches.sent(batches, now)
+        sent = _Sent(self, connection, batches)
+        connection.send(_PRODUCE, sent.encode, sent, now, None, self._acks != 0, max_version)
+        metrics, count = self._metrics, 0
+        for batch in batches:
+            records = batch.records
+            count += records.record_count
+            metrics.batch_sent(
+                batch.topic,
+                records.record_count,
+                records.size,
+                records.largest_record,
+                batch.size,
+                now - batch.created_at,
+                now,
+            )
+        metrics.request_sent(count, now)
 
     # -- time: `timer_at` stays at infinity, because the Sender reads the accumulator's own timer ---
 
@@ -180,20 +183,36 @@ class ProduceRequests(Exchange):
         return not self._accumulator.has_incomplete
 
 
-@final
-class _Sent(NamedTuple):
+class _Sent:
     """One request, which passes its answer or loss on for its batches."""
 
-    completion: ProduceCompletion
-    connection: BrokerConnection
-    batches: Sequence[ProducerBatch]
+    __slots__ = ("_batches", "_connection", "_requests")
+
+    def __init__(
+        self, requests: ProduceRequests, connection: BrokerConnection, batches: list[ProducerBatch]
+    ) -> None:
+        self._requests = requests
+        self._connection = connection
+        self._batches = batches
+
+    def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        requests = self._requests
+        return encode_produce(
+            version,
+            correlation_id,
+            requests._client_id,
+            requests._acks,
+            requests._timeout,
+            self._batches,
+            requests._transactional_id,
+        )
 
     def answered(self, response: ProduceResponse | None, now: float) -> bool:
         if response is None:
-            self.completion.written(self.batches, now)
+            self._requests._completion.written(self._batches, now)
             return False
-        return self.completion.answered(self.batches, response, self.connection, now)
+        return self._requests._completion.answered(self._batches, response, self._connection, now)
 
     def lost(self, loss: Lost, now: float) -> None:
         is_timeout = loss.cause is LossCause.REQUEST_TIMEOUT
-        self.completion.unanswered(self.batches, loss.reason, timed_out=is_timeout, now=now)
+        self._requests._completion.unanswered(self._batches, loss.reason, timed_out=is_timeout, now=now)

@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from aioproduce.core.exchanges.exchange import Exchange
 from aioproduce.errors import ProducerFatalError, UnsupportedVersionError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.record_accumulator import RecordAccumulator
     from aioproduce.core.batching.sequences import Sequences
     from aioproduce.core.bounded_log import BoundedLog
+    from aioproduce.core.cluster.broker_connection import BrokerConnection
     from aioproduce.core.cluster.broker_connections import BrokerConnections, Lost
     from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
     from aioproduce.core.exchanges.produce_completion import ProduceCompletion
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 _NO_TRANSACTION_TIMEOUT: Final = (2**31 - 1) / 1000
 
 
-@final
 class ProducerIdRequests(Exchange):
     """The exchange of producer id requests, repeated until there is an id; `timer_at` ends the back-off."""
 
@@ -85,8 +85,10 @@ class ProducerIdRequests(Exchange):
         if not sequences.needs_producer_id or self.timer_at != inf:
             return  # there is an id, or a request is in flight, or this backs off
         connection = self._connections.least_loaded(self._metadata.brokers, now)
-        if connection is None:
-            return
+        if connection is not None:
+            self._ask(connection, now)
+
+    def _ask(self, connection: BrokerConnection, now: float) -> None:
         try:
             connection.send(
                 ApiKey.INIT_PRODUCER_ID,
@@ -102,7 +104,7 @@ class ProducerIdRequests(Exchange):
             # Every broker with record batches v2 supports this request; older brokers are refused when connecting.
             self._failed(codes.UNSUPPORTED_VERSION, now)
             return
-        sequences.init_begun()
+        self._sequences.init_begun()
 
     def answered(self, response: InitProducerIdResponse, now: float) -> bool:
         """Apply an answer."""

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterator
 from random import Random
 
-from aioproduce.wire import responses
+from aioproduce.wire import produce, responses
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.reader import decode_entity, skip_tags
 from aioproduce.wire.schema import response_class
@@ -27,7 +27,7 @@ NUMBERS = (0, 1, -1, 6, 126, 127, 128, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
 
 def run(data: bytes) -> None:
     frame = memoryview(data)
-    plain = responses._plain_produce(frame)
+    plain = produce.plain_answer(frame)
     if plain is None:
         return
     body = decode_entity(CLASS, frame, skip_tags(frame, 4), may_go_on=True)
@@ -62,7 +62,7 @@ def mutate(data: bytes, largest: int, chance: Random, engine: Callable[[bytes, i
 def seeds() -> Iterator[bytes]:
     for count in (0, 1, 3):
         answer = plain_answer(Source(bytes(range(40))), count)
-        assert responses._plain_produce(memoryview(answer)) is not None
+        assert produce.plain_answer(memoryview(answer)) is not None
         yield answer
     for body in peer.response_bodies(ApiKey.PRODUCE, 13):
         yield b"\0\0\0\7\0" + body

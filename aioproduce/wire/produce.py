@@ -1,0 +1,213 @@
+"""Produce requests and the most frequent answer to them: what goes to a broker and comes back for every batch.
+
+Used by `core.exchanges.produce_requests` (requests) and `wire.responses` (answers).
+
+1. A request is built around the batches' buffers: the records are neither copied nor read.
+2. Batches keep the caller's order within a topic. A topic appears once, at the place of its first batch.
+3. A value that the protocol cannot carry raises ValueError before a byte is sent.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Protocol
+
+from aioproduce.wire.api import ApiKey
+from aioproduce.wire.messages import PartitionProduceResponse, ProduceResponse
+from aioproduce.wire.primitives import read_uuid
+from aioproduce.wire.requests import frame_header, milliseconds, nullable_string
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+_FIRST_FLEXIBLE: Final = 9
+_FIRST_BY_TOPIC_ID: Final = 13
+_INT32_MAX: Final = 2**31 - 1
+_CORRELATION_ID_AT: Final = 8
+_INT32: Final = struct.Struct(">i")
+_ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
+
+# The start of a v13 answer for one topic: correlation id, no header tags, one topic, its id, partitions.
+_ONE_TOPIC: Final = b"\x00\x02"
+_TOPIC_ID_AT: Final = _INT32.size + len(_ONE_TOPIC)
+_PARTITIONS_AT: Final = _TOPIC_ID_AT + 16 + 1
+_PARTITION: Final = struct.Struct(">ihqqq3s")
+_NO_DETAILS: Final = b"\x01\x00\x00"  # no record errors, no message, no tags
+_END: Final = struct.Struct(">Bib")  # the topic's tags, the throttle time, tags
+_PLAIN_SIZE: Final = _PARTITIONS_AT + _END.size
+
+
+class ProduceBatch(Protocol):
+    """One sealed batch of records, as a Produce request needs it.
+
+    Attributes:
+        topic: The topic's name, which versions up to 12 send.
+        topic_id: The topic's id, which version 13 sends.
+        partition: The partition's number.
+        buffers: The batch's bytes; they must not change until they are written.
+        size: The sum of the buffers' lengths.
+    """
+
+    @property
+    def topic(self) -> str: ...  # noqa: D102
+    @property
+    def topic_id(self) -> UUID | None: ...  # noqa: D102
+    @property
+    def partition(self) -> int: ...  # noqa: D102
+    @property
+    def buffers(self) -> Sequence[bytes | bytearray | memoryview]: ...  # noqa: D102
+    @property
+    def size(self) -> int: ...  # noqa: D102
+
+
+def encode_produce(
+    version: int,
+    correlation_id: int,
+    client_id: str,
+    acks: int,
+    timeout: float,
+    batches: Sequence[ProduceBatch],
+    transactional_id: str | None = None,
+) -> list[bytes | bytearray | memoryview]:
+    """Encode a Produce request around the batches' own buffers.
+
+    Args:
+        version: The negotiated version, 3 to 13.
+        correlation_id: The id that the answer will repeat.
+        client_id: The client's name for itself.
+        acks: -1 (all), 0 or 1.
+        timeout: Seconds that the broker may wait for its replicas.
+        batches: One batch or more, at most one for each partition, in any order.
+        transactional_id: The id of a transactional producer.
+
+    Returns:
+        The frame in pieces, in the order in which to write them.
+
+    Raises:
+        ValueError: If there is no batch, if a topic's id is not known in v13, or if a value is more than the
+            protocol can carry.
+    """
+    is_flexible = version >= _FIRST_FLEXIBLE
+    topics = _by_topic(version >= _FIRST_BY_TOPIC_ID, batches, version)
+    # The first piece is a bytearray because the frame's length is written last.
+    piece = bytearray(_prefix(version, client_id, transactional_id, acks, timeout))
+    _INT32.pack_into(piece, _CORRELATION_ID_AT, correlation_id)
+    _put_count(piece, len(topics), is_flexible)
+    first = piece
+    pieces: list[bytes | bytearray | memoryview] = []
+    total = -4  # a frame's length does not count itself
+    for key, group in topics.items():
+        piece += nullable_string(key, is_flexible) if isinstance(key, str) else key.bytes
+        _put_count(piece, len(group), is_flexible)
+        for batch in group:
+            size = batch.size
+            _put_int32(piece, batch.partition)
+            _put_count(piece, size, is_flexible)
+            pieces.append(piece)
+            pieces += batch.buffers
+            total += len(piece) + size
+            piece = bytearray()
+            if is_flexible:
+                piece.append(0)  # no tags of the partition
+        if is_flexible:
+            piece.append(0)  # nor of the topic
+    if is_flexible:
+        piece.append(0)  # nor of the request
+    if piece:
+        pieces.append(piece)
+        total += len(piece)
+    if total > _INT32_MAX:
+        raise ValueError(f"a request of {total} bytes is longer than a frame can be")
+    _INT32.pack_into(first, 0, total)
+    return pieces
+
+
+@lru_cache(maxsize=64)
+def _prefix(version: int, client_id: str, transactional_id: str | None, acks: int, timeout: float) -> bytes:
+    """Return the first bytes of all Produce requests of a connection, with length and correlation id 0."""
+    is_flexible = version >= _FIRST_FLEXIBLE
+    return (
+        frame_header(ApiKey.PRODUCE, version, 0, client_id, is_flexible)
+        + nullable_string(transactional_id, is_flexible)
+        + _ACKS_AND_TIMEOUT.pack(acks, milliseconds(timeout))
+    )
+
+
+def _by_topic(
+    is_by_id: bool, batches: Sequence[ProduceBatch], version: int
+) -> dict[str | UUID, list[ProduceBatch]]:
+    if not batches:
+        raise ValueError("a Produce request needs a batch")
+    topics: dict[str | UUID, list[ProduceBatch]] = {}
+    previous: str | UUID | None = None
+    group: list[ProduceBatch] = []
+    for batch in batches:
+        key = batch.topic_id if is_by_id else batch.topic
+        if key is None:
+            raise ValueError(
+                f"Produce v{version} names topics by id, and the id of {batch.topic!r} is not known"
+            )
+        # No lookup if the key is the same object as before: the hash of a UUID is Python code.
+        if key is not previous:
+            previous = key
+            group = topics.setdefault(key, [])
+        group.append(batch)
+    return topics
+
+
+def _put_int32(piece: bytearray, value: int) -> None:
+    piece.append(value >> 24 & 0xFF)
+    piece.append(value >> 16 & 0xFF)
+    piece.append(value >> 8 & 0xFF)
+    piece.append(value & 0xFF)
+
+
+def _put_count(piece: bytearray, count: int, is_flexible: bool) -> None:
+    """Put the number of elements or of bytes: a varint of one more in flexible versions, an int32 in others."""
+    if not is_flexible:
+        _put_int32(piece, count)
+        return
+    count += 1
+    while count >= 0x80:
+        piece.append(count & 0x7F | 0x80)
+        count >>= 7
+    piece.append(count)
+
+
+def plain_answer(frame: memoryview) -> ProduceResponse | None:
+    """Read the most frequent answer: Produce v13, one topic, no error details, no tags.
+
+    Returns:
+        The answer, or `None` if it has more fields or is broken; the schema's reader then reads it.
+    """
+    size = len(frame)
+    count = (size - _PLAIN_SIZE) // _PARTITION.size
+    # Counts are varints of count plus 1: up to 126 fit into the one byte that is read here.
+    if (
+        not 0 <= count < 0x7F
+        or size != _PLAIN_SIZE + count * _PARTITION.size
+        or bytes(frame[_INT32.size : _TOPIC_ID_AT]) != _ONE_TOPIC
+        or frame[_PARTITIONS_AT - 1] != count + 1
+    ):
+        return None
+    topic_tags, throttle, tags = _END.unpack_from(frame, size - _END.size)
+    if topic_tags or tags:
+        return None
+    topic_id, _ = read_uuid(frame, _TOPIC_ID_AT)
+    partitions = []
+    for index in range(count):
+        partition, code, offset, append_time, start, rest = _PARTITION.unpack_from(
+            frame, _PARTITIONS_AT + index * _PARTITION.size
+        )
+        if rest != _NO_DETAILS:
+            return None
+        # Not by its constructor, which would be a call of Python code for each batch.
+        partitions.append(
+            tuple.__new__(
+                PartitionProduceResponse,
+                (None, topic_id, partition, code, offset, append_time, start, (), None, -1, -1),
+            )
+        )
+    return ProduceResponse(max(0, throttle) / 1000.0, tuple(partitions))
