@@ -37,8 +37,8 @@ PIP_INSTALL := $(PY) -m pip install --quiet --quiet --no-build-isolation
 # The second try is for distributions that ship pip but split ensurepip off into a package of its own.
 new-venv = $(PYTHON) -m venv $(1) || { $(PYTHON) -m venv --clear --without-pip $(1) \
 	  && $(PYTHON) -m pip --python $(1)/bin/python install --quiet pip; }
-# The first stage: the package with what examples/demo.py imports.
-FIRST = $(PIP_INSTALL) --editable '.[cli,aiokafka]'
+# The first stage: the package with what examples/demo.py imports. Of the compiled modules it has those of a record's path.
+FIRST = AIOPRODUCE_BUILD=records $(PIP_INSTALL) --editable '.[cli,aiokafka]'
 # The second stage: everything that tests, lint and types need.
 SECOND = $(PIP_INSTALL) --editable '.[dev]'
 BENCHED := $(VENV)/.stamp-bench
@@ -85,8 +85,9 @@ docs: $(DEVELOPED)
 mutation: $(DEVELOPED)
 	$(PY) -m tests.mutation $(MUTATION)
 
-demo: $(NATIVE)
-	$(PY) examples/demo.py
+# What is compiled only in part says so, unless AIOPRODUCE_PURE is set.
+demo: $(INSTALLED) $(if $(wildcard $(NATIVE)),$(NATIVE))
+	AIOPRODUCE_PURE=1 $(PY) examples/demo.py
 
 lake: $(DEVELOPED)
 	$(PY) -m examples.lake $(LAKE)
