@@ -16,7 +16,7 @@ from aioproduce.version import VERSION  # noqa: E402
 from tests.interpreted_finder import InterpretedNative  # noqa: E402
 
 # Signatures and annotations of the hot path come from its Python source; a compiled module keeps neither.
-sys.meta_path.insert(0, InterpretedNative())
+sys.meta_path.insert(0, InterpretedNative("aioproduce"))
 
 project = "aioproduce"
 author = "The aioproduce authors"

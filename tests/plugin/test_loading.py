@@ -171,7 +171,7 @@ INTERPRETED = """
 
     assert "aioproduce.pytest_plugin" in sys.modules  # the entry point was faster
     assert not [name for name in sys.modules if name.startswith("aioproduce._native")]
-    sys.meta_path.insert(0, InterpretedNative())
+    sys.meta_path.insert(0, InterpretedNative("aioproduce"))
 """
 
 
