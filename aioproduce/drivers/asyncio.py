@@ -330,6 +330,12 @@ class AsyncioDriver:
             return  # cancelled with the task
         try:
             has_ended = self.core.step()
+        except StopIteration as error:
+            # A future refuses it, and a coroutine makes a RuntimeError of it.
+            failure = RuntimeError("a step of the core raised StopIteration")
+            failure.__cause__ = error
+            self._end.set_exception(failure)
+            return
         except BaseException as error:
             self._end.set_exception(error)
             return

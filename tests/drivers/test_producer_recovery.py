@@ -394,6 +394,20 @@ async def test_the_sender_task_ends_by_a_bug(
     assert any("sender task died" in record.getMessage() for record in caplog.records)
 
 
+async def test_a_bug_that_raises_stop_iteration_ends_it_too(cluster: FakeCluster) -> None:
+    """No future can have it as its exception: it must not be lost, or everybody would wait for ever."""
+    producer = Producer(cluster.bootstrap_servers, linger_ms=0)
+    await producer.start()
+    await producer.partitions_for("one")
+    break_core(producer._life.sender, StopIteration())
+    delivery = await producer.send("one", b"v")
+    async with within(PATIENCE):
+        with pytest.raises(DeliveryError) as caught:
+            await delivery
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    await assert_dead(producer, RuntimeError)
+
+
 async def test_dead_while_it_closes(cluster: FakeCluster) -> None:
     producer = Producer(cluster.bootstrap_servers)
     await producer.start()
