@@ -153,7 +153,7 @@ class CoreStep:
         self._worked = 0.0
         self._timer_at: float | None = None
         self._slept_at = 0.0
-        self.is_killed = False
+        self.is_killed: bool = False
         self.is_dead: bool = False
         self._failure: BaseException | None = None
 
