@@ -146,8 +146,8 @@ async def test_a_record_fails_in_time_though_a_thread_still_compresses_it(
         cluster.bootstrap_servers,
         compression_type="gzip",
         linger_ms=0,
-        delivery_timeout_ms=100,
-        request_timeout_ms=50,
+        delivery_timeout_ms=500,
+        request_timeout_ms=250,
         batch_size=16_384,
         buffer_memory=16_384,
     ) as producer:
