@@ -1,10 +1,10 @@
 cimport cython
-from aioproduce.core.cluster.cluster_metadata cimport ClusterMetadata
 from aioproduce._native.sensors cimport RequestMetrics
 from aioproduce.core.batching.buffer_pool cimport BufferPool
 from aioproduce.core.batching.record_accumulator cimport RecordAccumulator
 from aioproduce.core.batching.sequences cimport Sequences
 from aioproduce.core.cluster.broker_connections cimport BrokerConnections
+from aioproduce.core.cluster.cluster_metadata cimport ClusterMetadata
 from aioproduce.core.cluster.in_flight_request cimport Completed
 from aioproduce.core.exchanges.exchange cimport Exchange
 from aioproduce.core.exchanges.metadata_requests cimport MetadataRequests

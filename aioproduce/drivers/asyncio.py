@@ -329,7 +329,7 @@ class AsyncioDriver:
         if self._end.done():
             return  # cancelled with the task
         try:
-            has_ended = self.core.step()
+            has_work = self.core.step()
         except StopIteration as error:
             # A future refuses it, and a coroutine makes a RuntimeError of it.
             failure = RuntimeError("a step of the core raised StopIteration")
@@ -339,9 +339,9 @@ class AsyncioDriver:
         except BaseException as error:
             self._end.set_exception(error)
             return
-        if has_ended:
+        if self.core.is_over:
             self._end.set_result(None)
-        elif self.core.sender.has_work:
+        elif has_work:
             # A callback may have sent a record, for example. The loop still gets its turn.
             self.wake()
 

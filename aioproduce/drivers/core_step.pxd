@@ -14,7 +14,7 @@ cdef class CoreStep:
     cdef public double woken_at
     cdef public double _worked, _slept_at
     cdef public object _timer_at
-    cdef public bint is_killed, is_dead
+    cdef public bint is_killed, is_dead, is_over
 
     @cython.locals(now=cython.double, began_at=cython.double, worked=cython.double, waited=cython.double)
     cpdef bint step(self) except -1

@@ -103,6 +103,7 @@ class CoreStep:
         compression: The compression threads.
         sender: The core, from `start()` on.
         woken_at: When a step became due; `inf`: none is.
+        is_over: Whether the core has ended, and needs no more steps.
         is_killed: Whether no end of `run()` counts as a death.
         is_dead: Whether `run()` ended by a bug, or was cancelled.
     """
@@ -127,6 +128,7 @@ class CoreStep:
         "connections",
         "is_dead",
         "is_killed",
+        "is_over",
         "sender",
         "woken_at",
     )
@@ -154,6 +156,7 @@ class CoreStep:
         self._timer_at: float | None = None
         self._slept_at = 0.0
         self.is_killed: bool = False
+        self.is_over: bool = False
         self.is_dead: bool = False
         self._failure: BaseException | None = None
 
@@ -187,14 +190,19 @@ class CoreStep:
             BaseException: if the core or a driver has a bug, or the task is cancelled.
         """
         try:
-            while not self.step():
-                await rest(self.sender.has_work)
+            while True:
+                has_work = self.step()
+                if self.is_over:
+                    break
+                await rest(has_work)
         except BaseException as error:
             self.ended_by(error)
             raise
 
     def step(self) -> bool:
-        """Bring the core to rest; return whether it has ended.
+        """Carry out what the core wants; return whether it has more work for the next turn.
+
+        `is_over` tells whether the core has ended.
 
         Raises:
             BaseException: if the core or a driver has a bug.
@@ -214,18 +222,20 @@ class CoreStep:
         while sender.settled:
             self._on_settled(sender.settled.popleft())
         if sender.is_closed:
-            return True
+            self.is_over = True
+            return False
         timer_at = self._timer_at = sender.next_timer()
         worked, self._worked = self._worked, 0.0
         waited = began_at - self._slept_at - worked
         self._slept_at = self._work_clock()
         metrics.stepped(waited, self._slept_at - began_at + worked, now)
-        if not sender.has_work:
+        has_work = sender.has_work
+        if not has_work:
             if timer_at is not None and timer_at < self._alarm.at:
                 self._alarm.set(timer_at)
             if self._pulse.at == FOREVER:
                 self._feel_pulse()
-        return False
+        return has_work
 
     def ended_by(self, error: BaseException) -> None:
         """Note that an error, or the end of the loop, ended the steps."""

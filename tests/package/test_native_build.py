@@ -171,6 +171,41 @@ def test_what_cannot_be_compiled_is_left_out_and_the_build_goes_on(tmp_path: Pat
 
 
 @pytest.mark.native
+@pytest.mark.skipif(sys.platform == "win32", reason="the compiler is a shell script")
+def test_one_that_cannot_be_compiled_leaves_none(tmp_path: Path) -> None:
+    """They contain each other's structures: some compiled and some not could not be imported."""
+    module = project(tmp_path / "project")
+    for suffix in (".py", ".pxd"):
+        shutil.copy(module.with_suffix(suffix), module.with_name(f"second{suffix}"))
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *second*) exit 1 ;; esac\nexec cc "$@"\n')
+    compiler.chmod(0o755)
+    built = build_in_place(tmp_path / "project", {"CC": str(compiler)})
+    assert built.returncode == 0, built.stderr
+    assert not list((tmp_path / "project" / "aioproduce").rglob("*.so"))
+    assert "no module is compiled" in built.stdout + built.stderr
+
+
+@pytest.mark.native
+def test_a_build_for_a_first_look_leaves_no_other_extension(tmp_path: Path) -> None:
+    """An extension that stays from an earlier build may have other structures than those that are built now."""
+    module = project(tmp_path)
+    other = tmp_path / "aioproduce" / "core" / "other.py"
+    other.parent.mkdir()
+    other.write_text("class Other:\n    pass\n")
+    other.with_suffix(".pxd").write_text("cdef class Other:\n    pass\n")
+    first = build_in_place(tmp_path, {})
+    assert first.returncode == 0, first.stderr
+    if not list(module.parent.glob("*.so")):
+        pytest.skip("no C compiler, or no Cython, here")
+    assert list(other.parent.glob("*.so"))
+    second = build_in_place(tmp_path, {"AIOPRODUCE_BUILD": "records"})
+    assert second.returncode == 0, second.stderr
+    assert list(module.parent.glob("*.so"))
+    assert not list(other.parent.glob("*.so"))
+
+
+@pytest.mark.native
 def test_what_is_built_follows_the_sources_content_whatever_their_times(tmp_path: Path) -> None:
     module = project(tmp_path)
     built = build_in_place(tmp_path, {})

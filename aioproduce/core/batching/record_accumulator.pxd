@@ -6,9 +6,9 @@ from aioproduce.core.batching.incomplete_batches cimport IncompleteBatches
 from aioproduce.core.batching.producer_batch cimport ProducerBatch
 from aioproduce.core.batching.readiness cimport Readiness
 from aioproduce.core.batching.sequences cimport Sequences
+from aioproduce.core.batching.topic_queues cimport PartitionQueue, TopicQueues
 from aioproduce.core.cluster.cluster_metadata cimport ClusterMetadata
 from aioproduce.core.cluster.metadata_views cimport TopicView
-from aioproduce.core.batching.topic_queues cimport PartitionQueue, TopicQueues
 
 
 @cython.final

@@ -1,7 +1,7 @@
 cimport cython
-from aioproduce.core.cluster.cluster_metadata cimport ClusterMetadata
 from aioproduce.core.batching.record_accumulator cimport RecordAccumulator
 from aioproduce.core.cluster.broker_connections cimport BrokerConnections
+from aioproduce.core.cluster.cluster_metadata cimport ClusterMetadata
 from aioproduce.core.exchanges.exchange cimport Exchange
 
 

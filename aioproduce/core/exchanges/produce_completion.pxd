@@ -1,9 +1,9 @@
 cimport cython
-from aioproduce.core.cluster.cluster_metadata cimport ClusterMetadata
 from aioproduce._native.sensors cimport BatchMetrics
 from aioproduce.core.batching.producer_batch cimport ProducerBatch
 from aioproduce.core.batching.record_accumulator cimport RecordAccumulator
 from aioproduce.core.batching.sequences cimport Sequences
+from aioproduce.core.cluster.cluster_metadata cimport ClusterMetadata
 
 
 cdef int _NONE, _DUPLICATE, _TOO_LARGE

@@ -1,5 +1,4 @@
 cimport cython
-from aioproduce.core.cluster.cluster_metadata cimport ClusterMetadata
 from aioproduce._native.record_batch cimport RecordBatchBuffer
 from aioproduce._native.sensors cimport BatchMetrics
 from aioproduce.core.batching.candidates cimport BrokerLoads
@@ -10,6 +9,7 @@ from aioproduce.core.batching.record_accumulator cimport RecordAccumulator
 from aioproduce.core.batching.sequences cimport Sequences
 from aioproduce.core.cluster.broker_connection cimport BrokerConnection
 from aioproduce.core.cluster.broker_connections cimport BrokerConnections
+from aioproduce.core.cluster.cluster_metadata cimport ClusterMetadata
 from aioproduce.core.exchanges.exchange cimport Exchange
 from aioproduce.core.exchanges.produce_completion cimport ProduceCompletion
 from aioproduce.wire.produce cimport encode_produce

@@ -1,8 +1,8 @@
 cimport cython
-from aioproduce.core.cluster.cluster_metadata cimport ClusterMetadata
 from aioproduce.core.batching.record_accumulator cimport RecordAccumulator
 from aioproduce.core.batching.sequences cimport Sequences
 from aioproduce.core.cluster.broker_connections cimport BrokerConnections
+from aioproduce.core.cluster.cluster_metadata cimport ClusterMetadata
 from aioproduce.core.exchanges.exchange cimport Exchange
 
 
