@@ -67,7 +67,9 @@ Later = Callable[[Document], int | None]
 """Returns how many commits changed `aioproduce/` since a result."""
 
 BLOCKS: Final[Mapping[str, Block]] = {
-    "throughput": Block(("null", "kafka"), tables.throughput, name="Throughput and processor time"),
+    "throughput": Block(
+        ("null", "kafka"), tables.throughput, plots.headline, name="Throughput and processor time"
+    ),
     "targets": Block(_JUDGED, tables.targets, is_partial=True, name="Targets, met and missed"),
     "null": Block(("null",), tables.section("null"), plots.rates("null", "Records/s on the null broker")),
     "kafka": Block(("kafka",), tables.section("kafka"), plots.rates("kafka", "Records/s on real Kafka")),

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from benchmarks import report
 from benchmarks.evidence import svg
+from benchmarks.evidence.results import Document
 from benchmarks.evidence.sections import results_of
 from benchmarks.evidence.tables import Documents
 
 Plot = Callable[[Documents], str]
 _OURS = "aioproduce"
+HEADLINE: Final = (
+    # The bars of README's chart: client and mode of a case on uvloop, or on the client's only way to run.
+    ("aioproduce", "await-each"),
+    ("aioproduce", "send-many"),
+    ("aiokafka", "await-each"),
+    ("confluent AIO", "await-each"),
+    ("confluent", "callback"),
+    ("kafka-python", "await-each"),
+    ("Java", "callback"),
+    ("franz-go", "callback"),
+)
 
 
 def rates(entry: str, title: str) -> Plot:
@@ -22,6 +35,23 @@ def rates(entry: str, title: str) -> Plot:
         return svg.bars(title, sorted(rows, key=lambda row: -row[1]), "{:,.0f}", _OURS)
 
     return plot
+
+
+def headline(documents: Documents) -> str:
+    """The chart of README: acknowledged records a second of each client on real Kafka."""
+    rates = headline_rates(documents["kafka"])
+    rows = [(f"{client}, {mode}", rate) for (client, mode), rate in rates.items()]
+    return svg.bars("Acknowledged records/s on real Kafka", rows, "{:,.0f}", _OURS)
+
+
+def headline_rates(kafka: Document) -> dict[tuple[str, str], float]:
+    """Return the records a second of each client and mode of `HEADLINE` that the result has."""
+    rates: dict[tuple[str, str], float] = {}
+    for result in results_of(kafka["figures"], "kafka"):
+        key = (result.case.client, result.case.mode)
+        if key in HEADLINE and result.case.loop in ("uvloop", ""):
+            rates[key] = result.figures["records_per_second"]
+    return {key: rates[key] for key in HEADLINE if key in rates}
 
 
 def latency(documents: Documents) -> str:

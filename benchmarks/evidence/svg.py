@@ -1,6 +1,6 @@
 """Plots as SVG, made from their figures alone: the same figures give the same bytes, which a test compares.
 
-Called by `plots`. Text and lines take the reader's colours, light or dark; the background is the page's.
+Called by `plots`. Text, lines and background take the reader's colours, light or dark, whatever the page's are.
 
 1. Bars begin at zero and are linear. Values over several powers of ten are points and lines on logarithmic scales.
 2. Each value that a bar or a range has is written next to it.
@@ -21,6 +21,7 @@ _VALUES: Final = 110
 _STYLE: Final = """
 text { font: 12px system-ui, sans-serif; fill: #1f2328; }
 .title { font-weight: 600; }
+.page { fill: #ffffff; }
 .grid { stroke: #d1d9e0; }
 .other { fill: #8c959f; stroke: #8c959f; }
 .c0 { fill: #0969da; stroke: #0969da; }
@@ -32,6 +33,7 @@ text { font: 12px system-ui, sans-serif; fill: #1f2328; }
 polyline { fill: none !important; stroke-width: 2; }
 @media (prefers-color-scheme: dark) {
   text { fill: #f0f6fc; }
+  .page { fill: #0d1117; }
   .grid { stroke: #3d444d; }
   .other { fill: #9198a1; stroke: #9198a1; }
   .c0 { fill: #4493f8; stroke: #4493f8; }
@@ -49,7 +51,8 @@ def _page(title: str, height: float, parts: Sequence[str]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" role="img" '
         f'aria-label="{escape(title)}">\n<style>{_STYLE}</style>\n'
-        f'<text class="title" x="4" y="18">{escape(title)}</text>\n' + "\n".join(parts) + "\n</svg>\n"
+        f'<rect class="page" width="{_WIDTH}" height="{height:.0f}" rx="8"/>\n'
+        f'<text class="title" x="8" y="18">{escape(title)}</text>\n' + "\n".join(parts) + "\n</svg>\n"
     )
 
 

@@ -16,14 +16,14 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from benchmarks.evidence import blocks, pages, results, running, setting, svg
+from benchmarks.evidence import blocks, pages, plots, results, running, setting, svg
 from benchmarks.evidence.blocks import BLOCKS
 from benchmarks.evidence.entries import ENTRIES, Entry
 from benchmarks.evidence.medians import nested, of_junit
 from benchmarks.evidence.pages import Place
 from benchmarks.evidence.running import Outcome, last_json
 from benchmarks.plans import SECTIONS, Effort
-from tests.benchmarks.evidence_samples import FIGURES, document_of
+from tests.benchmarks.evidence_samples import FIGURES, KAFKA, document_of
 
 QUIET = Console(quiet=True)
 VERSIONS = {
@@ -203,6 +203,17 @@ def test_the_targets_are_shown_as_far_as_they_were_measured(place: Place) -> Non
         "| null | await-each / aiokafka await-each | 4.00 x | 2.00 x | >= 8.00 | 15 x | **missed** |" in text
     )
     assert text.count("Since then 0 commits") == 2
+
+
+def test_the_chart_of_readme_has_a_bar_for_each_client_on_uvloop_or_its_only_way() -> None:
+    kafka = document_of("kafka", KAFKA)
+    assert plots.headline_rates(kafka) == {
+        ("aioproduce", "await-each"): 1_000_000.0,
+        ("franz-go", "callback"): 1_500_000.0,
+    }
+    drawn = plots.headline({"kafka": kafka})
+    assert "aioproduce, await-each" in drawn
+    assert "1,500,000" in drawn
 
 
 @pytest.mark.parametrize("name", [name for name in FIGURES if name in BLOCKS])

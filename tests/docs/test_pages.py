@@ -1,4 +1,4 @@
-"""README is short, its picture is of the table's figures, and the commands that pages name are there."""
+"""README is short, and the commands that pages name are there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typer.main import get_command
 
 import aioproduce
 from aioproduce.cli.app import app
-from benchmarks import chart
 from tests.docs.blocks import ALL, PAGES, ROOT
 
 SPAN = re.compile(r"`([^`\n]+)`")
@@ -28,15 +27,6 @@ def test_the_reference_has_every_public_name() -> None:
     documented = set(re.findall(r":: (aioproduce[\w.]*)", api))
     public = {f"aioproduce.{name}" for name in aioproduce.__all__ if name != "__version__"}
     assert public - documented == set()
-
-
-def test_the_chart_is_of_the_tables_figures() -> None:
-    drawn = chart.drawn(chart.figures(chart.TABLE.read_text()))
-    assert chart.PICTURE.read_text() == drawn, "run: python -m benchmarks.chart"
-
-
-def test_the_chart_reads_the_fourth_column() -> None:
-    assert dict(chart.figures(chart.TABLE.read_text()))["Java 4.3.1, callback"] == 621_272
 
 
 def commands_of(page: Path) -> list[str]:
