@@ -1,13 +1,14 @@
 """The time of a record in each stage: `python -m benchmarks.stages`.
 
-For docs/explanation/measurements.md.
-
-One producer, uvloop, null broker; values of 100 bytes, batches of 64 KiB; processor seconds of this process.
+For docs/explanation/measurements.md. Values of 100 bytes, batches of 64 KiB; processor seconds of this process, the
+least of several rounds.
 
 1. The cost of every record is timed separately, in a loop, and the time of the empty loop is subtracted.
-2. The cost of a batch or a request is timed in place: the few methods that each of them passes through once are
-   wrapped in two readings of the clock (a tenth of a microsecond). An inner stage is subtracted from the outer one.
-3. For the checksum the limit is measured, too: the least time that its work can take on this machine.
+2. The core is compiled, so nothing can be put around its parts while it runs in a producer. Its stages are timed on
+   the core alone, with one batch in each request. The hand-over of a new batch and the write to the socket are
+   methods in Python, and timed in place: one producer on uvloop sends to the null broker.
+3. What is left of a record's whole time is the cost of `send()` around the append.
+4. For the checksum the limit is measured, too: the least time that its work can take on this machine.
 """
 
 from __future__ import annotations
@@ -28,60 +29,62 @@ from aioproduce._native.delivery import BatchResult
 from aioproduce._native.key_hash import MURMUR2
 from aioproduce._native.record_batch import RecordBatchBuffer
 from aioproduce._native.topic_appender import TopicAppender
-from aioproduce.core.batching.producer_batch import ProducerBatch
-from aioproduce.core.sender import Sender
+from aioproduce.core.batching.serialized_record import SerializedRecord
+from aioproduce.core.effects import Effect
 from aioproduce.drivers import asyncio as driver
 from aioproduce.producer.admission import Admission
+from aioproduce.testing.fake_cluster.encoding import encode_response
 from benchmarks.null_broker import null_broker
+from tests.unit.sender_harness import SenderHarness
+from tests.unit.sender_wire import TOPIC as CORE_TOPIC
+from tests.unit.sender_wire import produce_body
 
 TOPIC: Final = "bench"
 VALUE: Final = b"v" * 100
 BATCH_SIZE: Final = 65536
 RECORDS: Final = 500_000
 ROUNDS: Final = 5
-STAGES: Final[dict[str, tuple[type, str]]] = {
-    "open a batch: memory, queue, sticky choice": (Admission, "append_at_once"),
-    "drain, sequence, request": (Sender, "next_effect"),
-    "seal: header and checksum": (ProducerBatch, "begin_attempt"),
-    "write: the system call": (driver._Connection, "write"),
-    "answer: decode, settle, give memory back": (Sender, "receive_data"),
+CORE_BATCHES: Final = 500
+OPEN: Final = "open a batch: memory, queue, sticky choice"
+WRITE: Final = "write: the system call"
+DRAIN: Final = "drain, sequence, header and checksum, request (core alone)"
+ANSWER: Final = "answer: decode, settle, give memory back (core alone)"
+CHECKSUM: Final = "(of it the checksum alone)"
+IN_PLACE: Final[dict[str, tuple[type, str]]] = {
+    OPEN: (Admission, "append_plain"),
+    WRITE: (driver._Connection, "write"),
 }
-CHECKSUM: Final = "(the checksum alone, which is part of the seal)"
 
 
 class Stopwatch:
-    """Time and calls by stage; an inner stage is subtracted from the outer one."""
+    """Seconds by stage."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self._inner = [0.0]
 
     def timed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         """The method, timed."""
 
         def call(*arguments: Any, **named: Any) -> Any:
-            self._inner.append(0.0)
             began = time.perf_counter()
             try:
                 return method(*arguments, **named)
             finally:
-                took = time.perf_counter() - began
-                self.seconds[name] += took - self._inner.pop()
-                self._inner[-1] += took
+                self.seconds[name] += time.perf_counter() - began
 
         return call
 
 
 @contextmanager
 def wrapped(watch: Stopwatch) -> Iterator[None]:
-    """Time the stages during the context."""
-    originals = {name: getattr(owner, method) for name, (owner, method) in STAGES.items()}
-    for name, (owner, method) in STAGES.items():
+    """Time the methods in Python during the context; a producer that is started in it uses the timed ones."""
+    originals = {name: getattr(owner, method) for name, (owner, method) in IN_PLACE.items()}
+    for name, (owner, method) in IN_PLACE.items():
         setattr(owner, method, watch.timed(name, originals[name]))
     try:
         yield
     finally:
-        for name, (owner, method) in STAGES.items():
+        for name, (owner, method) in IN_PLACE.items():
             setattr(owner, method, originals[name])
 
 
@@ -117,64 +120,108 @@ def append_cost() -> float:
     return min(measure() for _ in range(200)) - call
 
 
-async def of_records(producer: Producer) -> dict[str, float]:
-    """Seconds a record: sent and dropped, and what awaiting its delivery adds."""
+class Core:
+    """A Sender alone, whose broker acknowledges everything; it times the way to a request, and the answer."""
+
+    def __init__(self) -> None:
+        self.harness = SenderHarness(partitions=1, linger_ms=0, batch_size=BATCH_SIZE, buffer_memory=2**26)
+        self._record = SerializedRecord(CORE_TOPIC, None, VALUE, None, 0, 0)
+
+    def send_batch(self) -> tuple[float, float]:
+        """Return the seconds from a full batch to its request, and those that its answer takes."""
+        harness, sender = self.harness, self.harness.sender
+        view = sender.metadata.topic(CORE_TOPIC)
+        assert view is not None
+        for _ in range(BATCH_SIZE // 112):  # one batch, nearly full
+            assert sender.accumulator.append(view, self._record, harness.now) is not None
+        effects: list[Effect] = []
+        began = time.perf_counter()
+        while (effect := sender.next_effect(harness.now)) is not None:
+            effects.append(effect)  # type: ignore[arg-type]  # nothing logs in, and nothing is compressed
+        drained = time.perf_counter() - began
+        for effect in effects:
+            harness._carry_out(effect)
+        (request,) = harness.produces
+        harness.requests.remove(request)
+        body = produce_body(request, lambda _: 0, {}, (), throttle=0.0, offsets={})
+        answer = encode_response(request.api, request.version, request.correlation_id, body)
+        frame = len(answer).to_bytes(4, "big") + answer
+        began = time.perf_counter()
+        sender.receive_data(request.connection_id, frame, harness.now)
+        answered = time.perf_counter() - began
+        harness.run()
+        return drained, answered
+
+
+def of_core() -> dict[str, float]:
+    """Seconds of a batch in the core's stages."""
+    core = Core()
+    drained, answered = zip(*(core.send_batch() for _ in range(CORE_BATCHES)), strict=True)
+    return {DRAIN: min(drained), ANSWER: min(answered)}
+
+
+async def of_records(servers: str) -> tuple[float, float]:
+    """Seconds of a record that is sent and dropped, and what awaiting its delivery adds."""
     dropped: list[float] = []
     awaited: list[float] = []
-    for _ in range(ROUNDS):
-        began = time.process_time()
-        for _ in range(RECORDS):
-            await producer.send(TOPIC, VALUE)
-        await producer.flush()
-        dropped.append((time.process_time() - began) / RECORDS)
-        deliveries = [await producer.send(TOPIC, VALUE) for _ in range(RECORDS // 10)]
-        await producer.flush()
-        began = time.process_time()
-        for delivery in deliveries:
-            await delivery
-        awaited.append((time.process_time() - began) / len(deliveries))
-        del deliveries
-    return {"dropped": min(dropped), "awaited": min(awaited)}
-
-
-async def of_batches(producer: Producer, batches: Callable[[], int]) -> dict[str, float]:
-    """Seconds a batch, by stage."""
-    found: dict[str, float] = {}
-    for _ in range(ROUNDS):
-        watch = Stopwatch()
-        before = batches()
-        with wrapped(watch):
+    async with Producer(servers, linger_ms=5, batch_size=BATCH_SIZE, buffer_memory=2**26) as producer:
+        await producer.send_and_wait(TOPIC, VALUE)
+        for _ in range(ROUNDS):
+            began = time.process_time()
             for _ in range(RECORDS):
                 await producer.send(TOPIC, VALUE)
             await producer.flush()
-        count = batches() - before
-        for name in STAGES:
-            found[name] = min(found.get(name, 1.0), watch.seconds[name] / count)
+            dropped.append((time.process_time() - began) / RECORDS)
+            deliveries = [await producer.send(TOPIC, VALUE) for _ in range(RECORDS // 10)]
+            await producer.flush()
+            began = time.process_time()
+            for delivery in deliveries:
+                await delivery
+            awaited.append((time.process_time() - began) / len(deliveries))
+            del deliveries
+    return min(dropped), min(awaited)
+
+
+async def in_place(servers: str, batches: Callable[[], int]) -> dict[str, float]:
+    """Seconds of a batch in the methods that are timed in place."""
+    found: dict[str, float] = {}
+    watch = Stopwatch()
+    with wrapped(watch):
+        async with Producer(servers, linger_ms=5, batch_size=BATCH_SIZE, buffer_memory=2**26) as producer:
+            for _ in range(ROUNDS):
+                before = batches()
+                watch.seconds.clear()
+                for _ in range(RECORDS):
+                    await producer.send(TOPIC, VALUE)
+                await producer.flush()
+                count = batches() - before
+                for name in IN_PLACE:
+                    found[name] = min(found.get(name, 1.0), watch.seconds[name] / count)
     return found
 
 
 async def measured(servers: str, batches: Callable[[], int]) -> dict[str, dict[str, float]]:
     """Nanoseconds of a record and, where a batch pays, microseconds of a batch, by stage."""
-    async with Producer(servers, linger_ms=5, batch_size=BATCH_SIZE, buffer_memory=2**26) as producer:
-        await producer.send_and_wait(TOPIC, VALUE)
-        records = await of_records(producer)
-        stages = await of_batches(producer, batches)
+    dropped, awaited = await of_records(servers)
+    stages = {**await in_place(servers, batches), **of_core()}
     block = bytes(BATCH_SIZE)
     checksum = least(lambda: per_call(lambda: crc32c(block), 2000))
-    append = append_cost()
-    of_batch = sum(stages.values())
-    each = BATCH_SIZE // 108  # what a record of this size takes in a batch
-    rest = records["dropped"] - append - of_batch / each
+    append, batch = append_cost(), sum(stages.values())
+    each = BATCH_SIZE // (len(VALUE) + 8)  # the records of a batch
+
+    def of_batch(seconds: float) -> dict[str, float]:
+        return {"record_ns": seconds / each * 1e9, "batch_us": seconds * 1e6}
+
     return {
         "append: write the record, make its future": {"record_ns": append * 1e9},
-        "send() around it: call, checks, clock, await": {"record_ns": rest * 1e9},
-        **{
-            name: {"record_ns": seconds / each * 1e9, "batch_us": seconds * 1e6}
-            for name, seconds in stages.items()
+        "send() around it: call, checks, clock, await": {
+            "record_ns": (dropped - append - batch / each) * 1e9
         },
-        CHECKSUM: {"record_ns": checksum / each * 1e9, "batch_us": checksum * 1e6},
-        "sent, delivery dropped": {"record_ns": records["dropped"] * 1e9},
-        "await of the delivery: RecordMetadata": {"record_ns": records["awaited"] * 1e9},
+        **{name: of_batch(seconds) for name, seconds in stages.items()},
+        "a batch, opened to given back: the sum of these": of_batch(batch),
+        CHECKSUM: of_batch(checksum),
+        "sent, delivery dropped": {"record_ns": dropped * 1e9},
+        "await of the delivery: RecordMetadata": {"record_ns": awaited * 1e9},
     }
 
 
@@ -188,10 +235,10 @@ def main() -> None:
     if options.json:
         print(json.dumps(found))
         return
-    print(f"{'what':48} {'ns a record':>12} {'us a batch':>11}")
+    print(f"{'what':70} {'ns a record':>12} {'us a batch':>11}")
     for name, each in found.items():
         batch = f"{each['batch_us']:11.1f}" if "batch_us" in each else ""
-        print(f"{name:48} {each['record_ns']:12.1f} {batch}")
+        print(f"{name:70} {each['record_ns']:12.1f} {batch}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from benchmarks.broker import BrokerProcess, broker_process
 from benchmarks.cases import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
+    from benchmarks.broker_counts import BrokerCounts
     from benchmarks.null_broker import NullBroker
     from tests.kafka_cluster import KafkaCluster
 
@@ -107,22 +108,25 @@ class KafkaTarget:
 
     name = "real Kafka, 3 replicas"
 
-    def __init__(self, cluster: KafkaCluster) -> None:
+    def __init__(self, cluster: KafkaCluster, counts: BrokerCounts) -> None:
         self._cluster = cluster
+        self._counts = counts
         self.bootstrap_servers = cluster.bootstrap_servers
         self._before = 0
+        self._counts_before = counts.read(TOPIC)
 
     def _ends(self) -> int:
         return sum(end for _, end in self._cluster.offsets(TOPIC).values())
 
     def begin(self) -> None:
         self._before = self._ends()
+        self._counts_before = self._counts.read(TOPIC)
 
     def count(self) -> int:
         return self._ends() - self._before
 
     def shape(self) -> dict[str, float]:
-        return {}
+        return (self._counts.read(TOPIC) - self._counts_before).figures()
 
 
 @contextmanager
@@ -179,14 +183,18 @@ def kafka_target() -> Iterator[KafkaTarget]:
     Raises:
         KafkaUnavailableError: if there is no Java or Maven.
     """
+    from benchmarks.broker_counts import BrokerCounts
     from tests.kafka_cluster import KafkaCluster
     from tests.kafka_install import find_or_install
     from tests.kafka_tools import KafkaTools
 
     with tempfile.TemporaryDirectory(prefix="aioproduce-bench-") as folder:
-        tools = KafkaTools(find_or_install())
+        install = find_or_install()
+        tools = KafkaTools(install)
         with KafkaCluster(
             tools, Path(folder), brokers=3, properties=KAFKA_SETTINGS, jvm_flags=KAFKA_JVM_FLAGS
         ) as cluster:
             cluster.create_topic(TOPIC, partitions=PARTITIONS, replication=3)
-            yield KafkaTarget(cluster)
+            pids = [node.process.pid for node in cluster.nodes.values() if node.process is not None]
+            with BrokerCounts(install, pids) as counts:
+                yield KafkaTarget(cluster, counts)

@@ -169,9 +169,13 @@ _PROGRAMS: Final = (
 )  # fmt: skip
 
 
+PYTEST: Final = ("-m", "pytest", "-q", "-o", "junit_family=xunit1", "--junitxml", "{junit}")
+"""Newer families of JUnit's XML have no place for `record_property()`."""
+
+
 def _tests(name: str, title: str, minutes: float, path: str, **environment: str) -> Entry:
     """A file of tests that say how much they did by `record_property()`."""
-    command = ("-m", "pytest", "-q", "--junitxml", "{junit}", path)
+    command = (*PYTEST, path)
     return Entry(name, title, command, minutes, medians.of_junit, environment=environment, has_kafka=True)
 
 

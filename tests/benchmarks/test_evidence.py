@@ -18,7 +18,7 @@ from rich.console import Console
 
 from benchmarks.evidence import blocks, pages, plots, results, running, setting, svg
 from benchmarks.evidence.blocks import BLOCKS
-from benchmarks.evidence.entries import ENTRIES, Entry
+from benchmarks.evidence.entries import ENTRIES, PYTEST, Entry
 from benchmarks.evidence.medians import nested, of_junit
 from benchmarks.evidence.pages import Place
 from benchmarks.evidence.running import Outcome, last_json
@@ -345,7 +345,7 @@ def test_a_result_of_changes_that_were_not_committed_is_measured_again(
 def as_program(file: Path, content: str) -> Entry:
     """A test that is run as a program, without the plugins that are installed here."""
     file.write_text(content)
-    command = ("-m", "pytest", "-q", "--junitxml", "{junit}", str(file))
+    command = (*PYTEST, "-W", "error", str(file))
     return Entry("it", "it", command, 0.1, of_junit, environment={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
 
 
