@@ -25,6 +25,9 @@ cdef Py_ssize_t put_record(
 ) noexcept
 cdef Py_ssize_t unsigned_size(unsigned long long value) noexcept
 cdef Py_ssize_t put_unsigned(unsigned char *target, Py_ssize_t position, unsigned long long value) noexcept
+cdef void put_number(
+    unsigned char *target, Py_ssize_t position, Py_ssize_t size, long long value
+) noexcept
 cdef Py_ssize_t part_size(Py_ssize_t size) noexcept
 cdef Py_ssize_t put_part(
     unsigned char *target, Py_ssize_t position, unsigned char *source, Py_ssize_t size

@@ -17,7 +17,7 @@ cdef int NO_PARTITION
 
 cdef class SendPath:
     cdef dict _appenders
-    cdef object _append, _is_running, _on_next_turn
+    cdef object _append, _is_running, _on_turn
     cdef unsigned long _thread
     cdef long long _forks
     cdef bint _is_plain
@@ -27,6 +27,7 @@ cdef class SendPath:
 
     cpdef bint _turn_is_due(self) except -1
     cpdef _put_turn_off(self)
+    cdef _begin_turn(self)
     cdef DeliveryFuture _accept(self, SendCall call)
 
 

@@ -97,7 +97,7 @@ class SendPath:
         self,
         appenders: dict[str, TopicAppender],
         is_running: Callable[[], bool],
-        on_next_turn: Callable[[Callable[[], None]], None],
+        on_turn: Callable[[Callable[[], None]], None],
         append: Callable[..., DeliveryFuture | None],
         *,
         is_plain: bool,
@@ -108,7 +108,7 @@ class SendPath:
         Args:
             appenders: The open batches by topic; the accumulator's own dictionary.
             is_running: Returns whether the event loop of this thread runs.
-            on_next_turn: Schedules a callback for the loop's next turn.
+            on_turn: Schedules a callback for when the running callback of the loop has ended.
             append: Appends a record that no open batch has room for, or returns `None`
                 (`Admission.append_plain()`).
             is_plain: Whether keys and values are bytes already, and no interceptor sees the records.
@@ -118,7 +118,7 @@ class SendPath:
         self._wall_ms = wall_ms
         self._appenders = appenders
         self._is_running = is_running
-        self._on_next_turn = on_next_turn
+        self._on_turn = on_turn
         self._append = append
         self._is_plain = is_plain
         self._forks = _forks
@@ -216,10 +216,13 @@ class SendPath:
         """Return whether a turn of the loop is due, after `_TURN` seconds of sending (invariant 4)."""
         if self._sends == 0:
             self._sends = 1
-            self._began_at = monotonic()
-            self._on_next_turn(self._turn_came)
+            self._begin_turn()
             return False
         return self._wall_ms is None and bool(monotonic() - self._began_at >= _TURN)
+
+    def _begin_turn(self) -> None:
+        self._began_at = monotonic()
+        self._on_turn(self._turn_came)
 
     def _put_turn_off(self) -> None:
         """Read the clock again only after some more sends: different tasks send, so none blocks the loop."""
@@ -242,7 +245,7 @@ class SendPath:
         # The order of these lines, and the calls that they avoid, set the cost of a record: measure each change.
         if self._thread != PyThread_get_thread_ident() or self._forks != _forks or not self._is_running():
             return None
-        if self._sends % _SENDS_PER_CLOCK == 0 and self._turn_is_due():
+        if self._sends and self._sends % _SENDS_PER_CLOCK == 0 and self._turn_is_due():
             return None
         if not self._is_plain or type(call._topic) is not str:
             return None
@@ -275,6 +278,9 @@ class SendPath:
             delivery = self._append(topic, key, value, call._headers, call._partition, timestamp)
             if delivery is None:
                 return None
+        if self._sends == 0:
+            # Not before the append: it has a step of the core scheduled, which then tells of the turn.
+            self._begin_turn()
         self._sends += 1
         if call._on_delivery is not None:
             delivery._add_delivery_callback(call._on_delivery)

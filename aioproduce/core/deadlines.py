@@ -15,22 +15,21 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
-from typing import Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final
 
-K = TypeVar("K", bound=Hashable)
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
-_SLACK = 64
+_SLACK: Final = 64
 """Stale entries allowed beyond the live ones: below this a rebuild costs more than the memory is worth."""
 
 
-@final
-class Deadlines(Generic[K]):
+class Deadlines:
     """Keys, each with the instant at which it becomes due.
 
     Example:
-        >>> deadlines: Deadlines[str] = Deadlines()
+        >>> deadlines = Deadlines()
         >>> deadlines.schedule("linger", 5.0)
         >>> deadlines.schedule("linger", 7.0)  # the earlier one stays
         >>> deadlines.next_at(), deadlines.pop_due(5.0)
@@ -40,9 +39,9 @@ class Deadlines(Generic[K]):
     __slots__ = ("_heap", "_insertions", "_live")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, K]] = []
-        # An entry of the heap is live if this holds the same (at, insertion) for its key.
-        self._live: dict[K, tuple[float, int]] = {}
+        self._heap: list[tuple[float, int, Any]] = []
+        # An entry of the heap is live if this holds it, and no equal one, for its key.
+        self._live: dict[Any, tuple[float, int, Any]] = {}
         self._insertions = 0
 
     def __len__(self) -> int:
@@ -51,26 +50,26 @@ class Deadlines(Generic[K]):
     def __contains__(self, key: object) -> bool:
         return key in self._live
 
-    def at(self, key: K) -> float | None:
+    def at(self, key: Hashable) -> float | None:
         """Return the key's instant, or `None` if it is not queued."""
         entry = self._live.get(key)
         return None if entry is None else entry[0]
 
-    def schedule(self, key: K, at: float) -> None:
+    def schedule(self, key: Hashable, at: float) -> None:
         """Make `key` due at `at` or earlier: an earlier instant that it already has is kept."""
         entry = self._live.get(key)
         if entry is None or at < entry[0]:
             self._insert(key, at)
 
-    def reschedule(self, key: K, at: float) -> None:
+    def reschedule(self, key: Hashable, at: float) -> None:
         """Make `key` due at exactly `at`, whether that is earlier or later than before."""
         entry = self._live.get(key)
         if entry is None or at != entry[0]:
             self._insert(key, at)
 
-    def cancel(self, key: K) -> None:
+    def cancel(self, key: Hashable) -> None:
         """Remove `key`; nothing happens if it is not queued."""
-        if self._live.pop(key, None) is not None:
+        if self._live and self._live.pop(key, None) is not None:
             self._compact()
 
     def clear(self) -> None:
@@ -82,13 +81,13 @@ class Deadlines(Generic[K]):
         """Return the earliest instant of all keys, or `None` if there are none."""
         heap = self._heap
         while heap:
-            at, insertion, key = heap[0]
-            if self._live.get(key) == (at, insertion):
-                return at
+            entry = heap[0]
+            if self._live.get(entry[2]) is entry:
+                return entry[0]
             heappop(heap)
         return None
 
-    def pop_due(self, now: float) -> list[K]:
+    def pop_due(self, now: float) -> list[Any]:
         """Remove and return all keys whose instant is `now` or earlier.
 
         Args:
@@ -97,23 +96,25 @@ class Deadlines(Generic[K]):
         Returns:
             The keys in order of their instants, then of insertion.
         """
-        due: list[K] = []
+        due: list[Any] = []
         heap = self._heap
         while heap and heap[0][0] <= now:
-            at, insertion, key = heappop(heap)
-            if self._live.get(key) == (at, insertion):
+            entry = heappop(heap)
+            key = entry[2]
+            if self._live.get(key) is entry:
                 del self._live[key]
                 due.append(key)
         self._compact()
         return due
 
-    def _insert(self, key: K, at: float) -> None:
+    def _insert(self, key: Hashable, at: float) -> None:
         self._insertions += 1
-        self._live[key] = (at, self._insertions)
-        heappush(self._heap, (at, self._insertions, key))
+        entry = (at, self._insertions, key)
+        self._live[key] = entry
+        heappush(self._heap, entry)
         self._compact()
 
     def _compact(self) -> None:
         if len(self._heap) > 2 * len(self._live) + _SLACK:
-            self._heap = [(at, insertion, key) for key, (at, insertion) in self._live.items()]
+            self._heap = list(self._live.values())
             heapify(self._heap)

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, Any, NoReturn, cast, final
 
 from aioproduce.drivers.compression_workers import compression_threads
 from aioproduce.drivers.core_step import FOREVER, CoreStep
@@ -51,7 +51,7 @@ class AsyncioRuntime:
         is_quiet: Whether nobody is left to wake: the loop is closed, and pending deliveries are being settled.
     """
 
-    __slots__ = ("_loop", "_on_unobserved", "is_quiet", "outcomes")
+    __slots__ = ("_held", "_is_holding", "_loop", "_on_unobserved", "is_quiet", "outcomes")
 
     wait = None  # a task suspends on the delivery's own watcher
 
@@ -60,6 +60,8 @@ class AsyncioRuntime:
     ) -> None:
         self._loop = loop
         self._on_unobserved = on_unobserved
+        self._is_holding = False
+        self._held: tuple[Callable[..., object], Any] | None = None
         self.is_quiet: bool = False
         self.outcomes: TupleOutcomes | None = None
 
@@ -68,9 +70,33 @@ class AsyncioRuntime:
         return self._loop
 
     def call_soon(self, callback: Callable[..., object], argument: Any, context: Context | None) -> None:
-        """Schedule a done-callback."""
-        if not self.is_quiet:
+        """Schedule a callback for the loop's next turn; `run_held()` runs the first one after `hold()`."""
+        if self.is_quiet:
+            return
+        if self._is_holding and self._held is None:
+            self._held = (callback, argument)
+        else:
             self._loop.call_soon(callback, argument, context=context)
+
+    def hold(self) -> None:
+        """Hold the first callback back, until `run_held()`."""
+        self._is_holding = True
+
+    def run_held(self) -> None:
+        """Run the callback that was held back: tasks that wait for an answer are woken without another turn.
+
+        An error that must end the loop is raised in a callback of the loop. A transport would take it for an error
+        of its protocol, and close.
+        """
+        self._is_holding = False
+        held, self._held = self._held, None
+        if held is None:
+            return
+        callback, argument = held
+        try:
+            callback(argument)
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._loop.call_soon(_raise, error)
 
     def callback_failed(self, callback: Callable[..., object], error: BaseException) -> None:
         """Report the error to the loop's exception handler, as the loop does for its own callbacks."""
@@ -90,6 +116,10 @@ class AsyncioRuntime:
         """Report failed records that nobody asked for; the garbage collector may call this in any thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._on_unobserved, topic, partition, error, count)
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 @final
@@ -172,8 +202,11 @@ def _say_nothing_of_its_end(task: asyncio.Task[None]) -> None:
 class _Connection(asyncio.Protocol):
     """An attempt to connect, and its transport. It reports facts with its connection id."""
 
-    def __init__(self, core: CoreStep, connection_id: int, config: ProducerConfig) -> None:
+    def __init__(
+        self, core: CoreStep, connection_id: int, config: ProducerConfig, runtime: AsyncioRuntime
+    ) -> None:
         self._core = core
+        self._runtime = runtime
         self._connection_id = connection_id
         self._config = config
         self.attempt: asyncio.Task[None] | None = None
@@ -190,7 +223,9 @@ class _Connection(asyncio.Protocol):
         self._core.connected(self._connection_id)
 
     def data_received(self, data: bytes) -> None:
+        self._runtime.hold()
         self._core.received(self._connection_id, data)
+        self._runtime.run_held()
 
     def eof_received(self) -> None:
         """Let the transport close: the peer sends no more, so no answer will arrive."""
@@ -263,6 +298,7 @@ class AsyncioDriver:
         self._task: asyncio.Task[None] | None = None
         self._end: asyncio.Future[None] = loop.create_future()
         self._is_due = False
+        self._before_step: list[Callable[[], None]] = []
         self._context: Context | None = None
         self.ended_with_loop: bool = False
         self.core: CoreStep = CoreStep(self, metrics)
@@ -291,6 +327,13 @@ class AsyncioDriver:
     def on_next_turn(self, callback: Callable[[], None]) -> None:
         """Call back in the loop's next turn."""
         self._loop.call_soon(callback)
+
+    def on_turn(self, callback: Callable[[], None]) -> None:
+        """Call back by the step that is due, or in the loop's next turn."""
+        if self._is_due:
+            self._before_step.append(callback)
+        else:
+            self._loop.call_soon(callback)
 
     def start(
         self,
@@ -326,6 +369,8 @@ class AsyncioDriver:
 
     def _step(self) -> None:
         self._is_due = False
+        while self._before_step:
+            self._before_step.pop()()
         if self._end.done():
             return  # cancelled with the task
         try:
@@ -385,7 +430,7 @@ class AsyncioDriver:
 
     def connect(self, effect: Connect) -> _Connection:
         """Begin to connect."""
-        connection = _Connection(self.core, effect.connection_id, self._config)
+        connection = _Connection(self.core, effect.connection_id, self._config, self.runtime)
         connection.attempt = attempt = self._loop.create_task(
             self._connect(connection, effect), name=f"aioproduce connect {effect.host}:{effect.port}"
         )

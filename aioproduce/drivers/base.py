@@ -165,6 +165,9 @@ class Driver(Protocol):
     def on_next_turn(self, callback: Callable[[], None]) -> None:
         """Call back in the loop's next turn, after everything that is ready now."""
 
+    def on_turn(self, callback: Callable[[], None]) -> None:
+        """Call back once the running callback of the loop has ended: at the latest in the loop's next turn."""
+
     async def join(self, deadline: float) -> bool:
         """Wait until the core has ended and every socket is closed.
 

@@ -106,6 +106,8 @@ class TrioDriver:
         self._callbacks.append((callback, (), None))
         self._rouse()
 
+    on_turn = on_next_turn
+
     def start(
         self,
         sender: Core,

@@ -134,7 +134,9 @@ class Admission:
         It returns None if `append_at_once()` would, or would raise: the long path decides, and reports the error.
         """
         try:
-            return self.append_at_once(SerializedRecord(topic, key, value, headers, partition, timestamp))
+            # Not by its constructor, which is a call of Python code.
+            record = tuple.__new__(SerializedRecord, (topic, key, value, headers, partition, timestamp))
+            return self.append_at_once(record)
         except ProducerError:
             return None
 

@@ -252,7 +252,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
                     path._open_path(
                         self._life.appenders,
                         driver.is_running,
-                        driver.on_next_turn,
+                        driver.on_turn,
                         self._life.admission.append_plain,
                         is_plain=self._interceptors is None and not self._input.has_serializers,
                         wall_ms=driver.wall_ms,

@@ -262,7 +262,7 @@ class Transaction(Sending[K, V]):
             path._open_path(
                 self._life.appenders,
                 driver.is_running,
-                driver.on_next_turn,
+                driver.on_turn,
                 self._life.admission.append_plain,
                 is_plain=self._interceptors is None and not self._input.has_serializers,
                 wall_ms=driver.wall_ms,

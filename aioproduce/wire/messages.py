@@ -152,8 +152,7 @@ class PartitionProduceResponse(NamedTuple):
     leader_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceResponse:
+class ProduceResponse(NamedTuple):
     """The results for all batches of one Produce request.
 
     Attributes:

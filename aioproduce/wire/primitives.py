@@ -101,11 +101,12 @@ def read_uuid(data: memoryview, at: int) -> tuple[UUID | None, int]:
     raw = bytes(data[at:end])
     if len(raw) < _UUID_SIZE:
         raise ProtocolError("the bytes end within a UUID")
-    return _uuid(raw), end
+    return uuid_of(raw), end
 
 
 @lru_cache(maxsize=1024)
-def _uuid(raw: bytes) -> UUID | None:
+def uuid_of(raw: bytes) -> UUID | None:
+    """Return the UUID of 16 bytes; the zero UUID means none."""
     # The ids of the same few topics are in every answer, and creating a UUID takes 2 us.
     return None if raw == _ZERO_UUID else UUID(bytes=raw)
 

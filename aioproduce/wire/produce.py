@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.messages import PartitionProduceResponse, ProduceResponse
-from aioproduce.wire.primitives import read_uuid
+from aioproduce.wire.primitives import uuid_of
 from aioproduce.wire.requests import frame_header, milliseconds, nullable_string
 
 if TYPE_CHECKING:
@@ -90,16 +90,17 @@ def encode_produce(
             protocol can carry.
     """
     is_flexible = version >= _FIRST_FLEXIBLE
-    topics = _by_topic(version >= _FIRST_BY_TOPIC_ID, batches, version)
+    groups = _by_topic(version >= _FIRST_BY_TOPIC_ID, batches, version)
     # The first piece is a bytearray because the frame's length is written last.
     piece = bytearray(_prefix(version, client_id, transactional_id, acks, timeout))
     _INT32.pack_into(piece, _CORRELATION_ID_AT, correlation_id)
-    _put_count(piece, len(topics), is_flexible)
+    _put_count(piece, len(groups), is_flexible)
     first = piece
     pieces: list[bytes | bytearray | memoryview] = []
     total = -4  # a frame's length does not count itself
-    for key, group in topics.items():
-        piece += nullable_string(key, is_flexible) if isinstance(key, str) else key.bytes
+    for key, group in groups:
+        # Not `key.bytes`: a UUID's properties are Python code.
+        piece += nullable_string(key, is_flexible) if isinstance(key, str) else key.int.to_bytes(16, "big")
         _put_count(piece, len(group), is_flexible)
         for batch in group:
             size = batch.size
@@ -137,10 +138,12 @@ def _prefix(version: int, client_id: str, transactional_id: str | None, acks: in
 
 def _by_topic(
     is_by_id: bool, batches: Sequence[ProduceBatch], version: int
-) -> dict[str | UUID, list[ProduceBatch]]:
+) -> list[tuple[str | UUID, list[ProduceBatch]]]:
     if not batches:
         raise ValueError("a Produce request needs a batch")
-    topics: dict[str | UUID, list[ProduceBatch]] = {}
+    groups: list[tuple[str | UUID, list[ProduceBatch]]] = []
+    # The hash of a UUID is Python code: no lookup for the first topic, nor if the key is the same object as before.
+    of_topic: dict[str | UUID, list[ProduceBatch]] = {}
     previous: str | UUID | None = None
     group: list[ProduceBatch] = []
     for batch in batches:
@@ -149,12 +152,19 @@ def _by_topic(
             raise ValueError(
                 f"Produce v{version} names topics by id, and the id of {batch.topic!r} is not known"
             )
-        # No lookup if the key is the same object as before: the hash of a UUID is Python code.
         if key is not previous:
+            if groups and not of_topic:
+                of_topic[groups[0][0]] = groups[0][1]
             previous = key
-            group = topics.setdefault(key, [])
+            if not groups or key not in of_topic:
+                group = []
+                groups.append((key, group))
+                if len(groups) > 1:
+                    of_topic[key] = group
+            else:
+                group = of_topic[key]
         group.append(batch)
-    return topics
+    return groups
 
 
 def _put_int32(piece: bytearray, value: int) -> None:
@@ -195,7 +205,7 @@ def plain_answer(frame: memoryview) -> ProduceResponse | None:
     topic_tags, throttle, tags = _END.unpack_from(frame, size - _END.size)
     if topic_tags or tags:
         return None
-    topic_id, _ = read_uuid(frame, _TOPIC_ID_AT)
+    topic_id = uuid_of(bytes(frame[_TOPIC_ID_AT : _PARTITIONS_AT - 1]))
     partitions = []
     for index in range(count):
         partition, code, offset, append_time, start, rest = _PARTITION.unpack_from(
@@ -203,11 +213,11 @@ def plain_answer(frame: memoryview) -> ProduceResponse | None:
         )
         if rest != _NO_DETAILS:
             return None
-        # Not by its constructor, which would be a call of Python code for each batch.
+        # Not by its constructor, which would be a call of Python code for each batch; nor the answer below.
         partitions.append(
             tuple.__new__(
                 PartitionProduceResponse,
                 (None, topic_id, partition, code, offset, append_time, start, (), None, -1, -1),
             )
         )
-    return ProduceResponse(max(0, throttle) / 1000.0, tuple(partitions))
+    return tuple.__new__(ProduceResponse, (max(0, throttle) / 1000.0, tuple(partitions), ()))

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from tests.budget.modes import ALONE_OF, alone
 from tests.budget.program import RECORDS, TRANSACTIONS, Counts
 
 REPOSITORY: Final = Path(__file__).parents[2]
@@ -92,8 +93,9 @@ def _plainly(what: str, *of: str) -> Figures:
 
 
 def _per_record(counts: Counts) -> Figures:
+    sent = dict.fromkeys(counts, RECORDS) | {alone.__name__: RECORDS // ALONE_OF}
     return {
-        name: {figure: (larger - smaller) / RECORDS for figure, (smaller, larger) in figures.items()}
+        name: {figure: (larger - smaller) / sent[name] for figure, (smaller, larger) in figures.items()}
         for name, figures in counts.items()
     }
 

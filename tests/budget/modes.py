@@ -16,6 +16,8 @@ VALUE: Final = b"v" * 100
 LARGE_VALUE: Final = b"v" * 1000
 KEYS: Final = [b"customer-%d" % number for number in range(1000)]
 TASKS: Final = 100
+ALONE_OF: Final = 10
+"""`alone()` sends one of so many records, since each costs a lot."""
 
 
 async def await_each(producer: Producer, records: int) -> None:
@@ -55,8 +57,8 @@ async def tasks(producer: Producer, records: int) -> None:
 
 
 async def alone(producer: Producer, records: int) -> None:
-    """One record at a time, awaited: what a batch and a request cost. Every tenth is sent, as that is a lot."""
-    for _ in range(records // 10):
+    """One record at a time, awaited, with `linger.ms=0`: what a batch and a request cost. One of `ALONE_OF`."""
+    for _ in range(records // ALONE_OF):
         await producer.send_and_wait(TOPIC, VALUE)
 
 

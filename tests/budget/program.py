@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol
 from unittest.mock import patch
 
 from aioproduce import Producer
-from tests.budget.modes import MODES, VALUE, dropped, in_transaction
+from tests.budget.modes import MODES, VALUE, alone, dropped, in_transaction
 from tests.budget.world import TOPIC, MemoryLoop
 
 RECORDS: Final = 4_000
@@ -132,7 +132,10 @@ async def count_modes(producer: Producer, counter: Counter, align: Callable[[], 
     """All modes, and the reference."""
     counts = {REFERENCE: await count(reference, REFERENCE, counter, align)}
     for name, mode in MODES.items():
-        counts[name] = await count(partial(mode, producer), name, counter, align)
+        if mode is not alone:
+            counts[name] = await count(partial(mode, producer), name, counter, align)
+    async with Producer(SERVERS, **SETTINGS | {"linger_ms": 0}) as at_once:
+        counts[alone.__name__] = await count(partial(alone, at_once), alone.__name__, counter, align)
     return counts
 
 

@@ -9,17 +9,20 @@ import asyncio
 import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import patch
 
 import pytest
+import uvloop
 
 from aioproduce import Producer
-from aioproduce.drivers.asyncio import _Alarm, _Connection
+from aioproduce.drivers.asyncio import AsyncioDriver, AsyncioRuntime, _Alarm, _Connection
 from aioproduce.drivers.running_loop import asyncio_lookup
 from aioproduce.errors import ForcedCloseError
+from aioproduce.testing import FakeCluster
 from aioproduce.testing.simulation import Simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 def test_the_loop_is_found_in_a_process_that_never_imports_trio(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,13 +67,102 @@ def test_a_transport_that_forgets_to_pause_is_reminded() -> None:
     core = SimpleNamespace(
         written=written.append, written_at_once=lambda _: written.append(-1), connected=lambda _: None
     )
-    connection = _Connection(cast(Any, core), 7, cast(Any, "no configuration, as there is no socket"))
+    config, runtime = cast(Any, "no configuration, as there is no socket"), cast(Any, "nobody waits")
+    connection = _Connection(cast(Any, core), 7, config, runtime)
     transport = _Forgetful(connection)
     connection.connection_made(transport)
     connection.write([b"abc", b"d"])
     assert written == []
     transport.drain()
     assert written == [7]
+
+
+async def acknowledged(done: Callable[[], object], **settings: Any) -> asyncio.Future[Any]:
+    """Have a record acknowledged, whose delivery has a done-callback."""
+    async with (
+        FakeCluster(topics={"t": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0, **settings) as producer,
+    ):
+        await producer.send_and_wait("t", b"warm")
+        delivery = await producer.send("t", b"v")
+        delivery.add_done_callback(lambda _: done())
+        await delivery
+        await asyncio.sleep(0)
+        return delivery
+
+
+LOOPS = [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(uvloop.new_event_loop, id="uvloop")]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_task_is_woken_by_the_callback_that_brings_the_answer(loop: Any) -> None:
+    """The loop has no turn in between: nothing that was made ready by the answer's callback runs before."""
+    order: list[str] = []
+
+    class Heard(_Connection):
+        def data_received(self, data: bytes) -> None:
+            order.clear()
+            asyncio.get_running_loop().call_soon(order.append, "next turn")
+            super().data_received(data)
+            order.append("heard")
+
+    with patch("aioproduce.drivers.asyncio._Connection", Heard), asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(acknowledged(lambda: order.append("woken")))
+    assert order[:2] == ["woken", "heard"]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_an_error_that_ends_the_loop_ends_it_and_not_the_connection(loop: Any, error: BaseException) -> None:
+    def end() -> None:
+        raise error
+
+    with pytest.raises(type(error)), asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(acknowledged(end))
+
+
+def test_only_the_first_callback_is_held_back_and_only_until_it_is_run() -> None:
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        runtime = AsyncioRuntime(loop, lambda *_: None)
+        ran: list[str] = []
+        runtime.hold()
+        for name in ("first", "second"):
+            runtime.call_soon(ran.append, name, None)
+        assert ran == []
+        runtime.run_held()
+        assert ran == ["first"]
+        runtime.run_held()
+        runtime.call_soon(ran.append, "third", None)
+        assert ran == ["first"]
+        await asyncio.sleep(0)
+        runtime.is_quiet = True
+        runtime.hold()
+        runtime.call_soon(ran.append, "to nobody", None)
+        runtime.run_held()
+        return ran
+
+    assert asyncio.run(main()) == ["first", "second", "third"]
+
+
+def test_a_turn_is_told_of_by_the_step_that_is_due_or_by_the_next_turn() -> None:
+    async def main() -> list[str]:
+        order: list[str] = []
+        async with FakeCluster(topics={"t": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+            await producer.send_and_wait("t", b"v")
+            driver = producer._life.driver
+            assert isinstance(driver, AsyncioDriver)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(order.append, "before")
+            driver.on_turn(lambda: order.append("no step"))
+            await asyncio.sleep(0)
+            driver.wake()
+            loop.call_soon(order.append, "after the step")
+            driver.on_turn(lambda: order.append("step"))
+            await asyncio.sleep(0)
+        return order
+
+    assert asyncio.run(main()) == ["before", "no step", "step", "after the step"]
 
 
 def test_an_alarm_that_is_cancelled_does_not_ring() -> None:

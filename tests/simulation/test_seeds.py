@@ -106,6 +106,7 @@ def test_a_case_survives_its_file() -> None:
 
 
 @pytest.mark.extended("runs one case many times")
+@pytest.mark.patches_core
 def test_shrinking_finds_what_it_takes() -> None:
     case = make_case(3, mode="idempotent", weather="squall", is_bare=True)
     with MUTANTS["idempotence off"]():

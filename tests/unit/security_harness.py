@@ -173,7 +173,7 @@ class SecuredPeer:
     ) -> None:
         self.now = 0.0
         self.effects: deque[Effect] = deque()
-        self.deadlines: Deadlines[int] = Deadlines()
+        self.deadlines: Deadlines = Deadlines()
         self.metrics = ProducerMetrics(Windows())
         self.offloads = Offloads()
         self.source = Source(is_static=is_static)

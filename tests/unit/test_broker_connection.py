@@ -48,7 +48,7 @@ class Peer:
         self, *, max_in_flight: int = 5, request_timeout: float = 30.0, connections_max_idle: float = 540.0
     ) -> None:
         self.effects: deque[Effect] = deque()
-        self.deadlines: Deadlines[int] = Deadlines()
+        self.deadlines: Deadlines = Deadlines()
         self.connection = BrokerConnection(
             1,
             ADDRESS,

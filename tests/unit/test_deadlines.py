@@ -10,7 +10,7 @@ from aioproduce.core.deadlines import Deadlines
 
 
 def test_due_keys_come_in_order_of_time() -> None:
-    deadlines: Deadlines[str] = Deadlines()
+    deadlines: Deadlines = Deadlines()
     deadlines.schedule("late", 3.0)
     deadlines.schedule("early", 1.0)
     deadlines.schedule("middle", 2.0)
@@ -21,14 +21,14 @@ def test_due_keys_come_in_order_of_time() -> None:
 
 
 def test_equal_times_come_in_order_of_insertion() -> None:
-    deadlines: Deadlines[str] = Deadlines()
+    deadlines: Deadlines = Deadlines()
     for key in ("c", "a", "b"):
         deadlines.schedule(key, 1.0)
     assert deadlines.pop_due(1.0) == ["c", "a", "b"]
 
 
 def test_keys_need_no_order_among_themselves() -> None:
-    deadlines: Deadlines[object] = Deadlines()
+    deadlines: Deadlines = Deadlines()
     first, second = object(), object()
     deadlines.schedule(first, 1.0)
     deadlines.schedule(second, 1.0)
@@ -36,7 +36,7 @@ def test_keys_need_no_order_among_themselves() -> None:
 
 
 def test_schedule_keeps_the_earlier_one() -> None:
-    deadlines: Deadlines[str] = Deadlines()
+    deadlines: Deadlines = Deadlines()
     deadlines.schedule("key", 5.0)
     deadlines.schedule("key", 9.0)
     assert deadlines.at("key") == 5.0
@@ -47,7 +47,7 @@ def test_schedule_keeps_the_earlier_one() -> None:
 
 
 def test_reschedule_moves_both_ways() -> None:
-    deadlines: Deadlines[str] = Deadlines()
+    deadlines: Deadlines = Deadlines()
     deadlines.reschedule("key", 5.0)
     deadlines.reschedule("key", 9.0)
     assert deadlines.next_at() == 9.0
@@ -57,7 +57,7 @@ def test_reschedule_moves_both_ways() -> None:
 
 
 def test_moving_away_and_back_is_a_new_insertion() -> None:
-    deadlines: Deadlines[str] = Deadlines()
+    deadlines: Deadlines = Deadlines()
     deadlines.schedule("first", 1.0)
     deadlines.schedule("second", 1.0)
     deadlines.reschedule("first", 2.0)
@@ -67,7 +67,7 @@ def test_moving_away_and_back_is_a_new_insertion() -> None:
 
 
 def test_an_old_entry_of_a_key_that_was_taken_out_and_put_in_again_does_not_count() -> None:
-    deadlines: Deadlines[str] = Deadlines()
+    deadlines: Deadlines = Deadlines()
     deadlines.schedule("key", 1.0)
     deadlines.cancel("key")
     deadlines.schedule("key", 5.0)
@@ -76,7 +76,7 @@ def test_an_old_entry_of_a_key_that_was_taken_out_and_put_in_again_does_not_coun
 
 
 def test_cancel_and_clear() -> None:
-    deadlines: Deadlines[str] = Deadlines()
+    deadlines: Deadlines = Deadlines()
     deadlines.schedule("a", 1.0)
     deadlines.schedule("b", 2.0)
     deadlines.cancel("a")
@@ -91,7 +91,7 @@ def test_cancel_and_clear() -> None:
 
 
 def test_a_key_that_is_moved_for_ever_takes_no_memory() -> None:
-    deadlines: Deadlines[int] = Deadlines()
+    deadlines: Deadlines = Deadlines()
     for step in range(50_000):
         deadlines.reschedule(step % 10, float(step))
         assert len(deadlines._heap) <= 2 * 10 + 64
@@ -101,7 +101,7 @@ def test_a_key_that_is_moved_for_ever_takes_no_memory() -> None:
 
 
 def test_what_is_popped_leaves_no_stale_entries_behind() -> None:
-    deadlines: Deadlines[int] = Deadlines()
+    deadlines: Deadlines = Deadlines()
     for key in range(1000):
         deadlines.schedule(key, 10.0)
     for key in range(1000):
@@ -111,7 +111,7 @@ def test_what_is_popped_leaves_no_stale_entries_behind() -> None:
 
 
 def test_what_is_cancelled_leaves_no_stale_entries_behind() -> None:
-    deadlines: Deadlines[int] = Deadlines()
+    deadlines: Deadlines = Deadlines()
     deadlines.schedule(-1, 0.0)  # in front of them all, so that nothing else clears them away
     for key in range(1000):
         deadlines.schedule(key, 1.0)
@@ -125,7 +125,7 @@ def test_what_is_cancelled_leaves_no_stale_entries_behind() -> None:
 
 
 def test_scheduling_the_same_instant_again_is_nothing() -> None:
-    deadlines: Deadlines[str] = Deadlines()
+    deadlines: Deadlines = Deadlines()
     deadlines.schedule("first", 1.0)
     deadlines.schedule("second", 1.0)
     deadlines.schedule("first", 1.0)
@@ -140,7 +140,7 @@ class DeadlinesAgainstModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.deadlines: Deadlines[int] = Deadlines()
+        self.deadlines: Deadlines = Deadlines()
         self.model: list[tuple[int, float]] = []
 
     def instant_of(self, key: int) -> float | None:

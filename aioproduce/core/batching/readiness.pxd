@@ -3,12 +3,14 @@ from aioproduce.core.batching.buffer_pool cimport BufferPool
 from aioproduce.core.batching.producer_batch cimport ProducerBatch
 from aioproduce.core.batching.ready_queues cimport ReadyQueues
 from aioproduce.core.batching.topic_queues cimport PartitionQueue
+from aioproduce.core.deadlines cimport Deadlines
 
 
 @cython.final
 cdef class Readiness:
     cdef public BufferPool _pool
-    cdef public object _compression, _blocked, _deadlines, _lingering
+    cdef public object _compression, _blocked, _lingering
+    cdef public Deadlines _deadlines
     cdef public double _linger
     cdef readonly ReadyQueues ready
     cdef public long long _flush_before

@@ -63,7 +63,7 @@ class Readiness:
         self._linger = linger
         self.ready: ReadyQueues = ReadyQueues()
         self._blocked: OrderedDict[PartitionQueue, None] = OrderedDict()
-        self._deadlines: Deadlines[PartitionQueue] = Deadlines()
+        self._deadlines: Deadlines = Deadlines()
         self._lingering: OrderedDict[PartitionQueue, None] = OrderedDict()
         self._flush_before = 0
         self._is_closing = False

@@ -1,6 +1,7 @@
 cimport cython
 from aioproduce._native.sensors cimport NodeMetrics
 from aioproduce.core.cluster.in_flight_request cimport Completed, InFlightRequest
+from aioproduce.core.deadlines cimport Deadlines
 from aioproduce.wire.framing cimport FrameReader
 from aioproduce.wire.responses cimport correlation_id_of, decode_body
 
@@ -8,7 +9,8 @@ from aioproduce.wire.responses cimport correlation_id_of, decode_body
 @cython.final
 cdef class BrokerConnection:
     cdef public long long _correlation_id
-    cdef public object _deadlines, _effects, _own_answered, _own_request
+    cdef public object _effects, _own_answered, _own_request
+    cdef public Deadlines _deadlines
     cdef public FrameReader _frames
     cdef public double _setup_deadline
     cdef public NodeMetrics _traffic

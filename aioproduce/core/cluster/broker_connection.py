@@ -135,7 +135,7 @@ class BrokerConnection:
         address: BrokerAddress,
         settings: ConnectionSettings,
         effects: deque[Effect],
-        deadlines: Deadlines[int],
+        deadlines: Deadlines,
         traffic: NodeMetrics,
         open_channel: Callable[[str], Channel] | None = None,
         turns: Turns | None = None,

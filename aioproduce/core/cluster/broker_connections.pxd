@@ -1,11 +1,13 @@
 cimport cython
 from aioproduce.core.cluster.broker_connection cimport BrokerConnection
 from aioproduce.core.cluster.node cimport Node
+from aioproduce.core.deadlines cimport Deadlines
 
 
 @cython.final
 cdef class BrokerConnections:
-    cdef public object _backoffs, _jitter, _metrics, _random, _security, _settings, _turns, _deadlines, _wakeups
+    cdef public object _backoffs, _jitter, _metrics, _random, _security, _settings, _turns
+    cdef public Deadlines _deadlines, _wakeups
     cdef public dict _by_id, _fatal_errors, _nodes
     cdef public bint _is_closed
     cdef public long long _last_connection_id

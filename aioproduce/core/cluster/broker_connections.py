@@ -153,9 +153,9 @@ class BrokerConnections:
         self._fatal_errors: dict[int, UnsupportedVersionError] = {}
         self._last_connection_id = 0
         self._is_closed = False
-        self._deadlines: Deadlines[int] = Deadlines()  # by connection id
+        self._deadlines: Deadlines = Deadlines()  # by connection id
         self._turns = Turns()
-        self._wakeups: Deadlines[int] = Deadlines()  # by node id (invariant 6)
+        self._wakeups: Deadlines = Deadlines()  # by node id (invariant 6)
 
     # State
 

@@ -50,7 +50,7 @@ class Transport:
     def __init__(self) -> None:
         self.now = 0.0
         self.effects: deque[Effect] = deque()
-        self.deadlines: Deadlines[int] = Deadlines()
+        self.deadlines: Deadlines = Deadlines()
         address = BrokerAddress(1, "broker", 9092)
         self.connection = BrokerConnection(
             1, address, SETTINGS, self.effects, self.deadlines, NodeMetrics(Windows())
