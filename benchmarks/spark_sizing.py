@@ -1,6 +1,6 @@
 """The number of executors, partitions and brokers, from the processor time of a million records in each job.
 
-    python -m benchmarks.spark_sizing [--rows 2000000] [--json FILE] [--write docs/how-to/spark-deployment.md]
+    python -m benchmarks.spark_sizing [--rows 2000000] [--json FILE]
 
 One real broker, one Spark session with two cores, all on this machine. The sink writes cached rows of 100 bytes,
 `land` reads them into a lake, `audit` audits it. Each runs once to warm up and then a number of times; the median
@@ -18,7 +18,6 @@ import json
 import math
 import os
 import platform
-import re
 import statistics
 import sys
 import tempfile
@@ -53,10 +52,6 @@ WIRE_MBYTES: Final = 1_000.0
 """Megabytes a second of a broker's network, in and out together: a share of 10 Gbit/s."""
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_MARK: Final = (
-    "<!-- sizing: begin (python -m benchmarks.spark_sizing --write docs/how-to/spark-deployment.md) -->\n"
-)
-_END: Final = "<!-- sizing: end -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +237,7 @@ def session(jars: tuple[Path, ...], folder: Path) -> SparkSession:
 
 
 def page(rounds: list[Round], wire_bytes: float, rows: int) -> str:
-    """What the page has: what was measured and where, and the tables."""
+    """What is printed: what was measured and where, and the tables."""
     count = sum(each.job == "sink" for each in rounds)
     return (
         f"{time.strftime('%d %B %Y')}, {rows:,} rows of 100 bytes, {count} rounds, medians; "
@@ -288,16 +283,6 @@ def tables(rounds: list[Round], wire_bytes: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def put(text: str, file: Path) -> None:
-    """Put the table where the page has its place for it."""
-    old = file.read_text(encoding="utf-8")
-    pattern = re.escape(_MARK) + ".*?" + re.escape(_END)
-    new, count = re.subn(pattern, lambda _: _MARK + text + _END, old, flags=re.DOTALL)
-    if count != 1:
-        raise SystemExit(f"{file} has no place for the table: {_MARK.strip()}")
-    file.write_text(new, encoding="utf-8")
-
-
 def main(arguments: list[str]) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -308,7 +293,6 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rows", type=int, default=2_000_000, help="of a round (2,000,000)")
     parser.add_argument("--rounds", type=int, default=3, help="after one to warm up (3)")
     parser.add_argument("--json", type=Path, help="also write every round to this file")
-    parser.add_argument("--write", type=Path, help="also put the table into this page")
     options = parser.parse_args(arguments)
     tools, jars = KafkaTools(find_or_install()), find_or_install_connector()
     with ExitStack() as stack:
@@ -326,8 +310,6 @@ def main(arguments: list[str]) -> None:
         rounds = [asdict(each) for each in bench.rounds]
         told = {"rows": options.rows, "wire_bytes": bench.wire_bytes, "rounds": rounds}
         options.json.write_text(json.dumps(told, indent=1))
-    if options.write:
-        put(text, options.write)
 
 
 if __name__ == "__main__":

@@ -112,11 +112,13 @@ BLOCKS: Final[Mapping[str, Block]] = {
     "chaos": Block(
         ("chaos", "chaos-full-rate", "chaos-control"),
         tables.counts("chaos", "chaos-full-rate", "chaos-control"),
+        is_partial=True,
         name="Real brokers hurt under producers",
     ),
     "simulation": Block(
         ("simulation", "simulation-transactional"),
         tables.counts("simulation", "simulation-transactional"),
+        is_partial=True,
         name="Simulated lives of a producer",
     ),
     "soak": Block(("soak",), tables.soak, plots.soak),

@@ -310,15 +310,16 @@ def spark_sizing(documents: Documents) -> str:
 
 
 def counts(*entries: str) -> Render:
-    """Return some results next to each other: a row for each number that one of them has."""
+    """Return the results that exist next to each other: a row for each number that one of them has."""
 
     def render(documents: Documents) -> str:
-        columns = [documents[entry]["medians"] for entry in entries]
-        names = dict.fromkeys(name for column in columns for name in column)
+        columns = {entry: documents[entry]["medians"] for entry in entries if entry in documents}
+        names = dict.fromkeys(name for column in columns.values() for name in column)
         rows = [
-            [name.replace("_", " "), *(_number(column.get(name)) for column in columns)] for name in names
+            [name.replace("_", " "), *(_number(column.get(name)) for column in columns.values())]
+            for name in names
         ]
-        return table(("figure", *entries), rows)
+        return table(("figure", *columns), rows)
 
     return render
 

@@ -205,6 +205,15 @@ def test_the_targets_are_shown_as_far_as_they_were_measured(place: Place) -> Non
     assert text.count("Since then 0 commits") == 2
 
 
+def test_proofs_are_shown_next_to_each_other_as_far_as_they_were_run(place: Place) -> None:
+    (place.results / "chaos.json").unlink()
+    documents = blocks.documents_of("chaos", place.results)
+    assert set(documents) == {"chaos-full-rate", "chaos-control"}
+    text = blocks.render("chaos", documents, "plots", "results", lambda _: 0)
+    assert "| figure | chaos-full-rate | chaos-control |" in text
+    assert "| duplicated | 0 | 1,066 |" in text
+
+
 def test_the_chart_of_readme_has_a_bar_for_each_client_on_uvloop_or_its_only_way() -> None:
     kafka = document_of("kafka", KAFKA)
     assert plots.headline_rates(kafka) == {

@@ -1,19 +1,14 @@
-"""The arithmetic of `benchmarks/spark_sizing.py`, and its table in the page; by hand-made rounds."""
+"""The arithmetic of `benchmarks/spark_sizing.py`, and its tables; by hand-made rounds."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from benchmarks.spark_sizing import Round, need, page, put
+from benchmarks.spark_sizing import Round, need, page
 
 ROUNDS = [
     Round("sink", rows=1_000_000, seconds=2.0, spark_seconds=3.0, broker_seconds=0.6),
     Round("land", rows=1_000_000, seconds=4.0, spark_seconds=6.0, broker_seconds=0.3),
     Round("audit", rows=1_000_000, seconds=1.0, spark_seconds=1.2, broker_seconds=0.0),
 ]
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "spark-deployment.md"
 
 
 def test_what_a_rate_asks_for() -> None:
@@ -40,25 +35,8 @@ def test_replication_asks_for_three_brokers_however_little_there_is() -> None:
     assert (wanted.brokers_by_processor, wanted.brokers_by_wire) == (3, 3)
 
 
-def test_the_table_goes_where_the_page_has_its_place(tmp_path: Path) -> None:
-    copy = tmp_path / "page.md"
-    copy.write_text(PAGE.read_text())
-
-    put(page(ROUNDS, 100.0, 1_000_000), copy)
-    put(page(ROUNDS, 50.0, 1_000_000), copy)
-
-    text = copy.read_text()
+def test_the_tables_have_the_medians_and_what_rates_ask_for() -> None:
+    text = page(ROUNDS, 50.0, 1_000_000)
     assert "A record takes 50 bytes" in text
-    assert "A record takes 100 bytes" not in text
     assert "| sink | 500,000 | 3.00 | 0.60 | 800,000 |" in text
     assert text.count("| 10,000,000 | 13 | 25 | 5 | 100 | 7 |") == 1
-    assert text.startswith(PAGE.read_text().split("<!-- sizing")[0])
-
-
-def test_a_page_without_a_place_is_left_as_it_is(tmp_path: Path) -> None:
-    other = tmp_path / "other.md"
-    other.write_text("nothing here\n")
-
-    with pytest.raises(SystemExit, match="no place for the table"):
-        put("table", other)
-    assert other.read_text() == "nothing here\n"
