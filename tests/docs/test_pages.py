@@ -13,6 +13,8 @@ from typer.main import get_command
 
 import aioproduce
 from aioproduce.cli.app import app
+from benchmarks.evidence import results
+from benchmarks.evidence.plots import headline_rates
 from tests.docs.blocks import ALL, PAGES, ROOT
 
 SPAN = re.compile(r"`([^`\n]+)`")
@@ -20,6 +22,19 @@ SPAN = re.compile(r"`([^`\n]+)`")
 
 def test_readme_has_at_most_150_lines() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_the_rates_of_readmes_comparison_are_those_of_the_result() -> None:
+    kafka = results.read("kafka")
+    assert kafka is not None
+    rates = headline_rates(kafka)
+    expected = [
+        f"{rates[client, 'await-each']:,.0f}" for client in ("aioproduce", "aiokafka", "confluent AIO")
+    ]
+    (row,) = re.findall(
+        r"^\| await each, real Kafka, records/s \|(.*)\|$", (ROOT / "README.md").read_text(), re.M
+    )
+    assert [cell.strip() for cell in row.split("|")] == [*expected, "not measured"]
 
 
 def test_the_reference_has_every_public_name() -> None:
