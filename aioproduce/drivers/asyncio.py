@@ -224,8 +224,10 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._runtime.hold()
-        self._core.received(self._connection_id, data)
-        self._runtime.run_held()
+        try:
+            self._core.received(self._connection_id, data)
+        finally:  # also if a signal's handler raised: what is held back must not wait for the next answer
+            self._runtime.run_held()
 
     def eof_received(self) -> None:
         """Let the transport close: the peer sends no more, so no answer will arrive."""

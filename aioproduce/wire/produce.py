@@ -141,30 +141,29 @@ def _by_topic(
 ) -> list[tuple[str | UUID, list[ProduceBatch]]]:
     if not batches:
         raise ValueError("a Produce request needs a batch")
-    groups: list[tuple[str | UUID, list[ProduceBatch]]] = []
-    # The hash of a UUID is Python code: no lookup for the first topic, nor if the key is the same object as before.
-    of_topic: dict[str | UUID, list[ProduceBatch]] = {}
-    previous: str | UUID | None = None
-    group: list[ProduceBatch] = []
+    keys: list[str | UUID] = []
+    has_one_topic = True
     for batch in batches:
         key = batch.topic_id if is_by_id else batch.topic
         if key is None:
             raise ValueError(
                 f"Produce v{version} names topics by id, and the id of {batch.topic!r} is not known"
             )
+        keys.append(key)
+        has_one_topic = has_one_topic and key is keys[0]
+    if has_one_topic:
+        return [(keys[0], list(batches))]
+    topics: dict[str | UUID, list[ProduceBatch]] = {}
+    previous: str | UUID | None = None
+    group: list[ProduceBatch] = []
+    for index, batch in enumerate(batches):
+        key = keys[index]
+        # No lookup if the key is the same object as before, nor for one topic: the hash of a UUID is Python code.
         if key is not previous:
-            if groups and not of_topic:
-                of_topic[groups[0][0]] = groups[0][1]
             previous = key
-            if not groups or key not in of_topic:
-                group = []
-                groups.append((key, group))
-                if len(groups) > 1:
-                    of_topic[key] = group
-            else:
-                group = of_topic[key]
+            group = topics.setdefault(key, [])
         group.append(batch)
-    return groups
+    return list(topics.items())
 
 
 def _put_int32(piece: bytearray, value: int) -> None:

@@ -145,6 +145,27 @@ def test_only_the_first_callback_is_held_back_and_only_until_it_is_run() -> None
     assert asyncio.run(main()) == ["first", "second", "third"]
 
 
+def test_what_is_held_back_runs_also_if_a_signal_interrupts_the_core() -> None:
+    async def main() -> None:
+        runtime = AsyncioRuntime(asyncio.get_running_loop(), lambda *_: None)
+        ran: list[str] = []
+
+        def received(connection_id: int, data: bytes) -> None:
+            runtime.call_soon(ran.append, "woken", None)
+            raise KeyboardInterrupt
+
+        core = cast(Any, SimpleNamespace(received=received))
+        connection = _Connection(core, 7, cast(Any, "no configuration"), runtime)
+        with pytest.raises(KeyboardInterrupt):
+            connection.data_received(b"answer")
+        assert ran == ["woken"]
+        runtime.call_soon(ran.append, "next turn", None)
+        await asyncio.sleep(0)
+        assert ran == ["woken", "next turn"]
+
+    asyncio.run(main())
+
+
 def test_a_turn_is_told_of_by_the_step_that_is_due_or_by_the_next_turn() -> None:
     async def main() -> list[str]:
         order: list[str] = []
