@@ -1,5 +1,6 @@
 # Addresses, in C; `_memory.py` is what stands for each of these in interpreted code.
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
@@ -11,6 +12,15 @@ cdef inline unsigned char *bytes_at(bytes content) noexcept:
 
 cdef inline unsigned char *array_at(bytearray content) noexcept:
     return <unsigned char *>PyByteArray_AS_STRING(content)
+
+# Forbids that its size changes, until `unpin()`, without an object.
+cdef inline Py_buffer pin(bytearray content) except *:
+    cdef Py_buffer taken
+    PyObject_GetBuffer(content, &taken, PyBUF_SIMPLE)
+    return taken
+
+cdef inline void unpin(Py_buffer taken) noexcept:
+    PyBuffer_Release(&taken)
 
 cdef inline int *ints_in(bytearray content) noexcept:
     return <int *>PyByteArray_AS_STRING(content)

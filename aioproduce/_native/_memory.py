@@ -14,6 +14,12 @@ def bytes_at(content: bytes | bytearray | memoryview) -> Any:
 
 
 array_at = view_at = bytes_at
+pin = memoryview
+
+
+def unpin(taken: memoryview) -> None:
+    """Allow that the size of what `pin()` took changes."""
+    taken.release()
 
 
 def ints_in(content: bytearray | memoryview) -> memoryview:

@@ -9,8 +9,8 @@ headers (KIP-82):
     base offset, length, leader epoch, magic,   length, attributes, timestamp delta, offset delta,
     CRC-32C, attributes, ..., record count      key, value, headers; lengths and deltas are zigzag varints
 
-1. The buffer never changes its size while a RecordBatchBuffer holds it: the memoryview in `_view` forbids it
-   (a resize raises BufferError), so the address from `__init__` stays valid until `release()`.
+1. The buffer never changes its size while a RecordBatchBuffer holds it: `_pin` forbids it (a resize raises
+   BufferError), so the address from `__init__` stays valid until `release()`.
 2. A record is written whole or not at all: a record that does not fit, or is refused, changes nothing.
 3. Nothing is appended after the first `seal()`: a transport may hold a view of the bytes.
 4. Offsets count from 0 without gaps. The index that `try_append()` returns is the record's offset delta: the
@@ -35,7 +35,7 @@ else:
         from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
-    from aioproduce._native._memory import array_at, bytes_at, copy
+    from aioproduce._native._memory import array_at, bytes_at, copy, pin, unpin
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 RECORD_BATCH_OVERHEAD = 61
@@ -255,6 +255,8 @@ def record_size_upper_bound(
     return size
 
 
+@cython.no_gc
+@cython.cclass
 class RecordBatchBuffer:
     """One batch of records in a buffer of another owner.
 
@@ -285,8 +287,8 @@ class RecordBatchBuffer:
                 f"capacity must be from {RECORD_BATCH_OVERHEAD} to the buffer's {len(buffer)} bytes "
                 f"(and below 2 GiB), not {limit}"
             )
+        self._pin = pin(buffer)
         self._buffer: bytearray | None = buffer
-        self._view: memoryview | None = memoryview(buffer)
         self._data = array_at(buffer)
         self.size = RECORD_BATCH_OVERHEAD
         self._limit = limit
@@ -353,7 +355,7 @@ class RecordBatchBuffer:
             RuntimeError: if this batch's buffer was released.
         """
         copied = RecordBatchBuffer(buffer, self.size)
-        buffer[: self.size] = self._require_view()[: self.size]
+        buffer[: self.size] = self._view()[: self.size]
         copied.size = self.size
         copied.record_count = self.record_count
         copied.base_timestamp = self.base_timestamp
@@ -363,7 +365,7 @@ class RecordBatchBuffer:
 
     def records_view(self) -> memoryview:
         """Return a view of the records without the header, for a codec."""
-        return self._require_view()[RECORD_BATCH_OVERHEAD : self.size]
+        return self._view()[RECORD_BATCH_OVERHEAD : self.size]
 
     def seal(
         self,
@@ -394,7 +396,7 @@ class RecordBatchBuffer:
             ValueError: if the batch is empty, or the codec and `compressed` contradict each other.
             RuntimeError: if the buffer was released.
         """
-        view = self._require_view()
+        view = self._view()
         if not self.record_count:
             raise ValueError("a batch without records cannot be sealed")
         if bool(attributes & _CODEC_MASK) != (compressed is not None):
@@ -427,21 +429,26 @@ class RecordBatchBuffer:
     def release(self) -> None:
         """Release the buffer to its owner. This batch never touches it again. A second call does nothing."""
         self._limit = 0
-        self._buffer = None
-        self._view = None
+        if self._buffer is not None:
+            unpin(self._pin)
+            self._buffer = None
+
+    def __dealloc__(self) -> None:
+        if self._buffer is not None:
+            unpin(self._pin)
 
     def iter_records(self) -> Iterator[Record]:
         """Yield the records in order, to split a batch; not fast."""
-        view = self._require_view()[: self.size]
+        view = self._view()[: self.size]
         position: int = RECORD_BATCH_OVERHEAD
         for _ in range(self.record_count):
             record, position = read_record(view, position, self.base_timestamp)
             yield record
 
-    def _require_view(self) -> memoryview:
-        if self._view is None:
+    def _view(self) -> memoryview:
+        if self._buffer is None:
             raise RuntimeError("the batch's buffer was given back")
-        return self._view
+        return memoryview(self._buffer)
 
 
 @cython.cfunc

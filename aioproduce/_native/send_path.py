@@ -475,19 +475,29 @@ def make_call(
     is_awaiting: cython.bint,
 ) -> SendCall:
     call: SendCall = SendCall.__new__(SendCall)
+    if not cython.compiled:  # a fresh C structure is all None and zeros
+        call._key = call._partition = call._timestamp = call._headers = call._timeout = call._on_delivery = (
+            None
+        )
+        call._inner = call._given = None
+        call._state = _NEW
     call._path = path
     call._topic = topic
     call._value = value
-    call._key = key
-    call._partition = partition
-    call._timestamp = timestamp
-    call._headers = headers
-    call._timeout = timeout
-    call._on_delivery = on_delivery
+    # To store None in place of None would count references twice: from 3.12 on that is ten instructions for each.
+    if key is not None:
+        call._key = key
+    if partition is not None:
+        call._partition = partition
+    if timestamp is not None:
+        call._timestamp = timestamp
+    if headers is not None:
+        call._headers = headers
+    if timeout is not None:
+        call._timeout = timeout
+    if on_delivery is not None:
+        call._on_delivery = on_delivery
     call._is_awaiting = is_awaiting
-    if not cython.compiled:  # a fresh C structure is all zeros
-        call._inner = call._given = None
-        call._state = _NEW
     return call
 
 

@@ -1,4 +1,5 @@
 cimport cython
+from aioproduce._native.collector cimport untrack
 from libc.math cimport ceil, log2, pow
 
 cdef double _LOWEST
@@ -10,6 +11,8 @@ cdef class Windows:
     cdef readonly double seconds
 
 
+# All without the collector: they refer to numbers and to one another, downwards. Each topic has dozens.
+@cython.no_gc
 cdef class _Sample:
     cdef double began_at, last_at, total, highest
     cdef long long count
@@ -17,6 +20,7 @@ cdef class _Sample:
     cdef reset(self, double now)
 
 
+@cython.no_gc
 cdef class _Windowed:
     cdef Windows _windows
     cdef double _seconds
@@ -32,11 +36,13 @@ cdef class _Windowed:
 
 
 @cython.final
+@cython.no_gc
 cdef class Meter(_Windowed):
     cdef readonly double total
     cpdef record(self, double value, double now)
 
 
+@cython.no_gc
 cdef class Spread(_Windowed):
     cdef readonly long long count
     cdef readonly double total, highest
@@ -45,6 +51,7 @@ cdef class Spread(_Windowed):
 
 
 @cython.final
+@cython.no_gc
 cdef class Distribution(Spread):
     pass
 

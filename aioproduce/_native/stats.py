@@ -21,6 +21,8 @@ from bisect import bisect_left
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from aioproduce._native.collector import untrack
+
 if TYPE_CHECKING:
     from aioproduce._native import _cython_shadow as cython
 else:
@@ -52,6 +54,8 @@ class Windows:
         self.seconds: float = max(seconds, 0.001)
 
 
+@cython.no_gc
+@cython.cclass
 class _Sample:
     def __init__(self, former: dict[int, int], now: float) -> None:
         self.counts: dict[int, int] = {}
@@ -70,6 +74,8 @@ class _Sample:
             self.counts = {}
 
 
+@cython.no_gc
+@cython.cclass
 class _Windowed:
     """The samples of one sensor, as in Kafka's SampledStat."""
 
@@ -80,6 +86,7 @@ class _Windowed:
         self._seconds = windows.seconds
         self._latest: _Sample | None = None
         self._samples: list[_Sample] = []
+        untrack(self._samples)
         self._former: dict[int, int] = {}
         self._current = -1
 
@@ -139,6 +146,8 @@ class _Windowed:
         return max(elapsed, 0.001)
 
 
+@cython.no_gc
+@cython.cclass
 class Meter(_Windowed):
     """A count of events: the total, and the rate per second.
 
@@ -168,6 +177,8 @@ class Meter(_Windowed):
         return self._total(now) / self._elapsed(now)
 
 
+@cython.no_gc
+@cython.cclass
 class Spread(_Windowed):
     """A size or a duration: its average and its maximum over the windows.
 
@@ -227,6 +238,8 @@ class Spread(_Windowed):
         return highest if highest != -math.inf else math.nan
 
 
+@cython.no_gc
+@cython.cclass
 class Distribution(Spread):
     """A `Spread` with percentiles, and with a histogram of all values ever recorded.
 

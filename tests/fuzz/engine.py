@@ -18,8 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import atheris
 
+from tests.interpreted_finder import InterpretedNative
+
 if TYPE_CHECKING:
     from tests.fuzz.target import Target
+
+
+# Their compiled modules have no lines that the fuzzer could see. `_native` stays: a target may compare its builds.
+_INTERPRETED = ("aioproduce.core", "aioproduce.drivers", "aioproduce.wire")
 
 
 def main() -> None:
@@ -27,6 +33,7 @@ def main() -> None:
     name, *arguments = sys.argv[1:]
     # Nobody reads what is logged of a million lives.
     logging.getLogger("aioproduce").setLevel(logging.CRITICAL)
+    sys.meta_path[:0] = map(InterpretedNative, _INTERPRETED)
     with redirect_stderr(StringIO()) as told, atheris.instrument_imports(include=["aioproduce"]):
         _instrument_compiled_readers()
         from tests.fuzz.target import load

@@ -1,4 +1,5 @@
 cimport cython
+from aioproduce._native.collector cimport untrack
 
 
 @cython.final

@@ -24,25 +24,30 @@ class IncompleteBatches:
 
     def __init__(self) -> None:
         # Not a dict: finding the first entry of a dict scans all entries that were deleted before it.
-        self._parts: OrderedDict[ProducerBatch, list[ProducerBatch]] = OrderedDict()
+        # A batch that is not split has no list: thousands of lists would cost each pass of the garbage collector.
+        self._parts: OrderedDict[ProducerBatch, list[ProducerBatch] | None] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
     def add(self, batch: ProducerBatch) -> None:
         """Add a new batch."""
-        self._parts[batch] = [batch]
+        self._parts[batch] = None
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Replace a batch by the parts that it was split into."""
         siblings = self._parts[batch.origin]
-        place = siblings.index(batch)
-        siblings[place : place + 1] = parts
+        if siblings is None:
+            self._parts[batch] = parts
+        else:
+            place = siblings.index(batch)
+            siblings[place : place + 1] = parts
 
     def remove(self, batch: ProducerBatch) -> None:
         """Remove a settled batch."""
         siblings = self._parts[batch.origin]
-        siblings.remove(batch)
+        if siblings is not None:
+            siblings.remove(batch)
         if not siblings:
             del self._parts[batch.origin]
 
@@ -54,7 +59,7 @@ class IncompleteBatches:
     def all(self) -> list[ProducerBatch]:
         """Return all pending batches."""
         # Copied in one step: at the interpreter's exit another thread may call this while the loop still runs.
-        return [part for parts in list(self._parts.values()) for part in parts]
+        return [part for origin, parts in list(self._parts.items()) for part in parts or (origin,)]
 
     def expired(self, now: float) -> list[ProducerBatch]:
         """Return the batches whose delivery time-out has passed."""
@@ -62,5 +67,5 @@ class IncompleteBatches:
         for origin, parts in self._parts.items():
             if origin.deadline > now:
                 break
-            expired.extend(parts)
+            expired.extend(parts or (origin,))
         return expired

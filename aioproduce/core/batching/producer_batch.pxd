@@ -15,12 +15,11 @@ cdef class ProducerBatch:
     cdef public double closed_at, first_sent_at, first_failed_at, retry_at
     cdef public object state
     cdef public bint is_open, possibly_written, sequence_has_been_reset
-    cdef public Py_ssize_t attempts, sent_leader_epoch, base_sequence, size
+    cdef public Py_ssize_t attempts, sent_leader_epoch, base_sequence, size, _sealed_sequence
     cdef public object last_error, last_code, producer, audit, topic_id, buffers
     cdef public ProducerBatch _origin
-    cdef public object _lease, _compressed
+    cdef public object _lease, _compressed, _sealed_for
     cdef public int _codec_id
-    cdef public tuple _sealed_as
 
     cpdef DeliveryFuture try_append(self, long long timestamp, bytes key, bytes value, object headers)
     cpdef close_for_appends(self)

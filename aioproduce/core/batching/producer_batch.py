@@ -148,7 +148,8 @@ class ProducerBatch:
         "_compressed",
         "_lease",
         "_origin",
-        "_sealed_as",
+        "_sealed_for",
+        "_sealed_sequence",
         "attempts",
         "audit",
         "base_sequence",
@@ -222,7 +223,9 @@ class ProducerBatch:
         self._lease = lease
         self._codec_id = 0
         self._compressed: bytes | None = None
-        self._sealed_as: tuple[ProducerIdAndEpoch, int] | None = None
+        # Whose sequence the sealed bytes have; `None` before they are sealed.
+        self._sealed_for: ProducerIdAndEpoch | None = None
+        self._sealed_sequence = NO_SEQUENCE
 
     @property
     def origin(self) -> ProducerBatch:
@@ -326,8 +329,7 @@ class ProducerBatch:
         """Seal it for the wire, compressed or not, and mark it in flight."""
         self._move("sent")
         self.is_open = False
-        sealed_as = (self.producer, self.base_sequence)
-        if self._sealed_as != sealed_as:
+        if self._sealed_for is not self.producer or self._sealed_sequence != self.base_sequence:
             self.buffers, self.size = self.records.seal(
                 self.producer.producer_id,
                 self.producer.epoch,
@@ -336,7 +338,8 @@ class ProducerBatch:
                 self._compressed,
                 is_transactional,
             )
-            self._sealed_as = sealed_as
+            self._sealed_for = self.producer
+            self._sealed_sequence = self.base_sequence
         self.attempts += 1
         self.sequence_has_been_reset = False
 

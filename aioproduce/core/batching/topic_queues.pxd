@@ -1,4 +1,5 @@
 cimport cython
+from aioproduce._native.collector cimport untrack
 from aioproduce._native.key_hash cimport partition_of
 from aioproduce._native.topic_appender cimport TopicAppender
 from aioproduce.core.batching.producer_batch cimport ProducerBatch

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from aioproduce._native.collector import untrack
 from aioproduce._native.key_hash import UNDECIDED, partition_of
 from aioproduce.records import TopicPartition
 
@@ -58,6 +59,7 @@ class PartitionQueue:
         self, topic_partition: TopicPartition, appender: TopicAppender, leader_id: int, leader_epoch: int
     ) -> None:
         self.topic_partition: TopicPartition = topic_partition
+        untrack(topic_partition)
         self.appender: TopicAppender = appender
         self.batches: deque[ProducerBatch] = deque()
         self.open: ProducerBatch | None = None

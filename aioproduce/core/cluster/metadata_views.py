@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from aioproduce._native.collector import untrack
 from aioproduce.wire import error_codes
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class PartitionView:
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.reported_leader_id: int = -1
+        untrack(self)
 
 
 class TopicView:
