@@ -51,8 +51,10 @@ class Result:
     rounds: list[dict[str, float]] = field(repr=False)
 
 
-def run_once(case: Case, target: Target | None, cores: tuple[int, ...] = ()) -> Outcome:
-    """Run one case in a new process, and check its count against the broker's.
+def run_once(
+    case: Case, target: Target | None, cores: tuple[int, ...] = (), interpreter: Sequence[str] = ()
+) -> Outcome:
+    """Run one case in a new process, of this interpreter or another, and check its count against the broker's.
 
     Raises:
         BenchmarkError: if the worker fails.
@@ -60,7 +62,7 @@ def run_once(case: Case, target: Target | None, cores: tuple[int, ...] = ()) -> 
     """
     if target is not None:
         target.begin()
-    command = [sys.executable, "-m", "benchmarks.worker", case.to_json()]
+    command = [*(interpreter or [sys.executable]), "-m", "benchmarks.worker", case.to_json()]
     command += [target.bootstrap_servers if target else "", ",".join(map(str, cores))]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_TIMEOUT)
@@ -89,16 +91,24 @@ def run_interleaved(
     *,
     rounds: int,
     cores: tuple[int, ...] = (),
+    interpreters: Sequence[Sequence[str]] = (),
     starting: Progress = lambda case: None,
     ended: Progress = lambda case: None,
 ) -> list[Result]:
-    """Run every case against its brokers, round after round; the results are in the order of the cases."""
+    """Run every case against its brokers, round after round; the results are in the order of the cases.
+
+    Each case can have an interpreter of its own: the command that starts it.
+    """
     figures: list[list[dict[str, float]]] = [[] for _ in runs]
     for number in range(rounds):
         order = list(enumerate(runs))
         for index, (target, case) in reversed(order) if number % 2 else order:
             starting(case)
-            figures[index].append(run_once(case, target, cores).rates(case.settings.value_size))
+            figures[index].append(
+                run_once(case, target, cores, interpreters[index] if interpreters else ()).rates(
+                    case.settings.value_size
+                )
+            )
             ended(case)
     return [
         Result(case, {name: median(each[name] for each in found) for name in found[0]}, found)

@@ -91,6 +91,7 @@ BLOCKS: Final[Mapping[str, Block]] = {
     "transactions": Block(("transactions",), tables.transactions, plots.transactions),
     "recording": Block(("recording",), tables.recording),
     "budget": Block(("budget",), tables.budget),
+    "interpreters": Block(("interpreters",), tables.interpreters),
     "stages": Block(("stages",), tables.stages),
     "blocking": Block(("blocking",), tables.blocking),
     "blocking-stages": Block(("blocking-stages",), tables.named("blocking-stages", "ns a record", "{:,.0f}")),

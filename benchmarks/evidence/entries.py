@@ -107,6 +107,10 @@ _PROGRAMS: Final = (
         "recording", "What recording metrics adds, in instructions",
         ("-m", "benchmarks.recording", "--instructions", "--json"), 2, medians.of_recording,
     ),
+    Entry(
+        "interpreters", "Versions of CPython in turn", ("-m", "benchmarks.interpreters", "--json", "{json}"), 8,
+        medians.of_interpreters, ("--rounds", "1", "--records", "20000"), libraries=("uvloop",),
+    ),
     Entry("budget", "The work that a record costs", ("-m", "tests.budget", "--json"), 2, medians.nested),
     Entry("stages", "Where each microsecond of a record goes", ("-m", "benchmarks.stages", "--json"), 2,
           medians.nested),

@@ -73,6 +73,11 @@ def of_blocking(figures: Sequence[Mapping[str, Any]]) -> Flat:
     }
 
 
+def of_interpreters(figures: Mapping[str, Any]) -> Flat:
+    """Return each interpreter's ratios to the first."""
+    return nested(figures["ratios"])
+
+
 def of_service(figures: Mapping[str, Any]) -> Flat:
     """Return the microseconds of each step."""
     return {

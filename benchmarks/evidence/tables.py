@@ -140,6 +140,18 @@ def recording(documents: Documents) -> str:
     return table(("mode of `tests/budget`", "instructions of a record", "without sensors", "added"), rows)
 
 
+def interpreters(documents: Documents) -> str:
+    """Return each interpreter's figures, and their ratios to those of the first."""
+    told = documents["interpreters"]["figures"]
+    figures, ratios = told["figures"], told["ratios"]
+    first, *others = figures
+    rows = []
+    for figure in figures[first]:
+        compared = [f"{count(figures[name][figure])} ({ratios[name][figure]:.2f})" for name in others]
+        rows.append([figure, count(figures[first][figure]), *compared])
+    return table(["", first, *others], rows)
+
+
 def budget(documents: Documents) -> str:
     """Instructions, frames and calls of a record in each mode."""
     figures = documents["budget"]["figures"]
