@@ -1,4 +1,4 @@
-"""The limits of every client here: the loop's own lateness, and the bytes that it can move over loopback.
+"""The limits of every client here: the loop's lateness, its tasks, and the bytes that it can move over loopback.
 
 Called in a worker process.
 """
@@ -58,6 +58,65 @@ def latency(case: Case, bootstrap_servers: str) -> Outcome:
         return late[RATE:]
 
     return Outcome(figures=percentiles("latency", run(case, notice())))
+
+
+def parking(case: Case, bootstrap_servers: str) -> Outcome:
+    """Measure tasks that wait, each alone, and are all woken together, again and again: no client, no socket."""
+    return _parking_under_trio(case) if case.loop == "trio" else run(case, _parking(case))
+
+
+async def _parking(case: Case) -> Outcome:
+    loop = asyncio.get_running_loop()
+    waiting: list[asyncio.Future[None]] = []
+    tasks = int(case.options["tasks"])
+
+    async def one() -> None:
+        for _ in range(case.records // tasks):
+            waiting.append(future := loop.create_future())
+            await future
+
+    async def wake() -> None:
+        nonlocal waiting
+        for _ in range(case.records // tasks):
+            while len(waiting) < tasks:  # noqa: ASYNC110  # the loop's turns are what is measured
+                await asyncio.sleep(0)
+            woken, waiting = waiting, []
+            for future in woken:
+                future.set_result(None)
+
+    began, cpu = time.perf_counter(), cpu_seconds()
+    await asyncio.gather(wake(), *(one() for _ in range(tasks)))
+    return Outcome(records=case.records, seconds=time.perf_counter() - began, cpu_seconds=cpu_seconds() - cpu)
+
+
+def _parking_under_trio(case: Case) -> Outcome:
+    import trio
+
+    waiting: list[trio.lowlevel.Task] = []
+    tasks = int(case.options["tasks"])
+
+    async def one() -> None:
+        for _ in range(case.records // tasks):
+            waiting.append(trio.lowlevel.current_task())
+            await trio.lowlevel.wait_task_rescheduled(lambda _raise: trio.lowlevel.Abort.FAILED)
+
+    async def main() -> Outcome:
+        nonlocal waiting
+        began, cpu = time.perf_counter(), cpu_seconds()
+        async with trio.open_nursery() as nursery:
+            for _ in range(tasks):
+                nursery.start_soon(one)
+            for _ in range(case.records // tasks):
+                while len(waiting) < tasks:
+                    await trio.lowlevel.checkpoint()
+                woken, waiting = waiting, []
+                for task in woken:
+                    trio.lowlevel.reschedule(task)
+        return Outcome(
+            records=case.records, seconds=time.perf_counter() - began, cpu_seconds=cpu_seconds() - cpu
+        )
+
+    return trio.run(main)
 
 
 class _Writer(asyncio.Protocol):

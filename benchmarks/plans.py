@@ -328,6 +328,20 @@ def loopback(effort: Effort) -> Section:
     return Section("loopback", "1 KB records, and raw loopback", runs, effort.rounds)
 
 
+def parking(effort: Effort) -> Section:
+    """1,000 tasks of `send_and_wait`, compared with tasks that only wait and are woken."""
+    records = int(400_000 * effort.seconds)
+    runs: list[Run] = []
+    for name, loop, own in (
+        ("aioproduce", "uvloop", "(asyncio's own futures)"),
+        ("aioproduce/trio", "trio", "(trio's own parking)"),
+    ):
+        if name in effort.clients and not client(name).unavailable():
+            runs.append((NONE, Case("parking", own, "", loop, records, options={"tasks": 1000})))
+            runs.append((NULL, _case(name, "tasks", client(name).loops[0], Settings(), effort)))
+    return Section("parking", "1,000 tasks, compared with tasks that only wait", runs, effort.rounds)
+
+
 _PARTITIONS = (1, 10, 100, 1000, 10_000)
 _TOPICS = (1, 10, 100, 1000, 5000)
 _BROKERS = (1, 3, 10, 50)
@@ -398,6 +412,7 @@ SECTIONS: dict[str, Callable[[Effort], Section]] = {
     "classic": classic,
     "memory": memory,
     "loopback": loopback,
+    "parking": parking,
     "scaling": scaling,
 }
 

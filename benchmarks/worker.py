@@ -23,6 +23,7 @@ MEASURES = {
     "latency-floor": "benchmarks.floors:latency",
     "stall-floor": "benchmarks.floors:stall",
     "loopback": "benchmarks.floors:loopback",
+    "parking": "benchmarks.floors:parking",
     "dropped": "benchmarks.scaling_measures:dropped",
     "senders": "benchmarks.scaling_measures:senders",
     "waiters": "benchmarks.scaling_measures:waiters",

@@ -70,6 +70,8 @@ def _bench(
     return Entry(name, title, command, minutes, medians.of_bench, quick, libraries=peers, has_kafka=kafka)
 
 
+_FASTEST: Final = ("aioproduce", "confluent", "Java", "franz-go")
+_UNREPORTED: Final = ("dropped", "send-many", "callback", "no-report")
 _FIVE: Final = ("--rounds", "5")
 _SPARK: Final = ("pyspark", "pyarrow")
 
@@ -90,6 +92,12 @@ _BENCHMARKS: Final = (
     _bench("classic", "The table of 2016, a million records each", 40, *_FIVE),
     _bench("memory", "Deliveries that are kept", 3, *_FIVE),
     _bench("loopback", "Values of 1 KB", 3, *_FIVE),
+    _bench("parking", "1,000 tasks, compared with tasks that only wait", 2, *_FIVE, "--clients", "aioproduce",
+           "aioproduce/trio"),
+    _bench("large-values", "Values of 10 KB", 3, *_FIVE, "--values", "10000", "--clients", *_FASTEST, "--modes",
+           *_UNREPORTED, section="null"),
+    _bench("small-batches", "Batches of 16 KiB", 3, *_FIVE, "--batches", "16", "--clients", *_FASTEST, "--modes",
+           "await-each", "callback", section="null"),
     _bench("scaling", "The cost of a record while one thing grows", 20, *_FIVE),
     _bench("start-up", "What an import costs", 1),
     _bench("handshakes", "How late the loop is while 100 connections are opened", 4),
