@@ -22,7 +22,7 @@ from benchmarks.runner import BenchmarkError, CountMismatchError, Result, run_in
 from benchmarks.targets import FakeTarget, Target, fake_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
@@ -136,7 +136,7 @@ def test_rounds_alternate_and_medians_are_taken(target: FakeTarget, monkeypatch:
     ran: list[str] = []
     seconds = iter((1.0, 1.0, 3.0, 2.0, 4.0, 9.0))
 
-    def run(case: Case, target: Target | None, cores: tuple[int, ...]) -> Outcome:
+    def run(case: Case, target: Target | None, cores: tuple[int, ...], interpreter: Sequence[str]) -> Outcome:
         ran.append(case.client)
         return Outcome(records=12, total=12, seconds=next(seconds), cpu_seconds=6e-6)
 
@@ -146,6 +146,13 @@ def test_rounds_alternate_and_medians_are_taken(target: FakeTarget, monkeypatch:
     assert first.figures["records_per_second"] == 12 / 2.0
     assert second.figures["records_per_second"] == 12 / 3.0
     assert first.figures["cpu_seconds_per_million"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_tasks_that_only_wait_are_all_woken(loop: str) -> None:
+    outcome = run_once(Case("parking", "", "", loop, 300, options={"tasks": 100}), None)
+    assert outcome.records == 300
+    assert outcome.seconds > 0
 
 
 def test_latencies_at_a_fixed_rate(target: FakeTarget) -> None:
