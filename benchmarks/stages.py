@@ -8,12 +8,16 @@ least of several rounds.
    the core alone, with one batch in each request. The hand-over of a new batch and the write to the socket are
    methods in Python, and timed in place: one producer on uvloop sends to the null broker.
 3. What is left of a record's whole time is the cost of `send()` around the append.
-4. For the checksum the limit is measured, too: the least time that its work can take on this machine.
+4. `gather()` of deliveries that are done is compared with `gather()` of asyncio's own futures that are done.
+5. A batch that another thread compresses costs the loop's thread what that thread needs more than without
+   compression: hand-over, report, the interpreter's lock, less the bytes that need not be written.
+6. For the checksum the limit is measured, too: the least time that its work can take on this machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import time
 from collections import defaultdict
@@ -35,6 +39,7 @@ from aioproduce.drivers import asyncio as driver
 from aioproduce.producer.admission import Admission
 from aioproduce.testing.fake_cluster.encoding import encode_response
 from benchmarks.null_broker import null_broker
+from benchmarks.process import payload
 from tests.unit.sender_harness import SenderHarness
 from tests.unit.sender_wire import TOPIC as CORE_TOPIC
 from tests.unit.sender_wire import produce_body
@@ -49,6 +54,9 @@ OPEN: Final = "open a batch: memory, queue, sticky choice"
 WRITE: Final = "write: the system call"
 DRAIN: Final = "drain, sequence, header and checksum, request (core alone)"
 ANSWER: Final = "answer: decode, settle, give memory back (core alone)"
+GATHER: Final = "gather() of deliveries"
+OWN_GATHER: Final = "gather() of asyncio's own futures"
+COMPRESSED: Final = "lz4 in another thread: what the loop's thread pays more"
 CHECKSUM: Final = "(of it the checksum alone)"
 IN_PLACE: Final[dict[str, tuple[type, str]]] = {
     OPEN: (Admission, "append_plain"),
@@ -182,6 +190,45 @@ async def of_records(servers: str) -> tuple[float, float]:
     return min(dropped), min(awaited)
 
 
+async def of_gather(servers: str) -> dict[str, float]:
+    """Seconds of each of many deliveries in `gather()`, and of asyncio's own futures."""
+    count = RECORDS // 10
+    found = {GATHER: 1.0, OWN_GATHER: 1.0}
+    loop = asyncio.get_running_loop()
+    async with Producer(servers, linger_ms=5, batch_size=BATCH_SIZE, buffer_memory=2**26) as producer:
+        for _ in range(ROUNDS):
+            deliveries = [await producer.send(TOPIC, VALUE) for _ in range(count)]
+            await producer.flush()
+            futures = [loop.create_future() for _ in range(count)]
+            for future in futures:
+                future.set_result(None)
+            for name, awaited in ((GATHER, deliveries), (OWN_GATHER, futures)):
+                began = time.process_time()
+                await asyncio.gather(*awaited)
+                found[name] = min(found[name], (time.process_time() - began) / count)
+            del deliveries, futures, awaited
+    return found
+
+
+async def of_compression(servers: str, batches: Callable[[], int]) -> float:
+    """Seconds of the loop's thread for a batch that another thread compresses, less those of one as it is."""
+    least_of: dict[str, float] = {}
+    values = payload(len(VALUE))
+    for _ in range(ROUNDS):
+        for codec in ("none", "lz4"):
+            async with Producer(
+                servers, linger_ms=5, batch_size=BATCH_SIZE, buffer_memory=2**26, compression_type=codec
+            ) as producer:
+                await producer.send_and_wait(TOPIC, VALUE)
+                before, began = batches(), time.thread_time()
+                for number in range(RECORDS // 2):
+                    await producer.send(TOPIC, values[number % len(values)])
+                await producer.flush()
+                spent = (time.thread_time() - began) / (batches() - before)
+            least_of[codec] = min(least_of.get(codec, 1.0), spent)
+    return least_of["lz4"] - least_of["none"]
+
+
 async def in_place(servers: str, batches: Callable[[], int]) -> dict[str, float]:
     """Seconds of a batch in the methods that are timed in place."""
     found: dict[str, float] = {}
@@ -204,6 +251,7 @@ async def measured(servers: str, batches: Callable[[], int]) -> dict[str, dict[s
     """Nanoseconds of a record and, where a batch pays, microseconds of a batch, by stage."""
     dropped, awaited = await of_records(servers)
     stages = {**await in_place(servers, batches), **of_core()}
+    gathered, compressed = await of_gather(servers), await of_compression(servers, batches)
     block = bytes(BATCH_SIZE)
     checksum = least(lambda: per_call(lambda: crc32c(block), 2000))
     append, batch = append_cost(), sum(stages.values())
@@ -222,6 +270,8 @@ async def measured(servers: str, batches: Callable[[], int]) -> dict[str, dict[s
         CHECKSUM: of_batch(checksum),
         "sent, delivery dropped": {"record_ns": dropped * 1e9},
         "await of the delivery: RecordMetadata": {"record_ns": awaited * 1e9},
+        **{name: {"record_ns": seconds * 1e9} for name, seconds in gathered.items()},
+        COMPRESSED: of_batch(compressed),
     }
 
 
