@@ -1,5 +1,4 @@
 cimport cython
-from aioproduce._native.collector cimport untrack
 
 
 @cython.final

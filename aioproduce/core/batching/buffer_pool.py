@@ -31,7 +31,6 @@ from collections import OrderedDict
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from aioproduce._native.collector import untrack
 from aioproduce.core.state_table import StateTable
 from aioproduce.errors import ProducerClosedError, RecordTooLargeError
 
@@ -93,8 +92,6 @@ class BufferLease:
         self._pool: BufferPool | None = pool
         self.buffer: bytearray = buffer
         self.size: int = size
-        # A pool leads to a lease only through the tasks that wait for its memory.
-        untrack(self)
 
     @property
     def is_released(self) -> bool:
