@@ -142,8 +142,8 @@ async def test_the_collector_looks_at_few_objects_of_many_partitions() -> None:
             await producer.partitions_for("many")
             before = _tracked()
             await send(producer)
-            # Each open batch: itself, its result, its lease, its place among the deadlines. Each partition: its queue
-            # with its deque of batches. Under trio it is one more.
+            # Each open batch: itself, its result, its lease, its place among the deadlines. Each partition: its
+            # queue with its deque of batches. Under trio it is one more.
             assert _tracked() - before <= 7.5 * partitions
             await producer.flush()
             before = _tracked()
