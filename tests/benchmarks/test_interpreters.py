@@ -83,9 +83,8 @@ def test_each_interpreter_has_its_own_figures() -> None:
     }
 
 
-def test_every_case_is_sent_and_counted() -> None:
+def test_the_lone_records_are_sent_and_counted() -> None:
+    case = interpreters.cases(50_000)[-1]
     with fake_target() as target:
         assert isinstance(target, FakeTarget)
-        for case in interpreters.cases(2000):
-            outcome = run_once(case, target)
-            assert outcome.records == case.records
+        assert run_once(case, target).records == case.records == 500
