@@ -256,6 +256,15 @@ class Runner:
         }  # fmt: skip
 
 
+def without_folders(value: Any) -> Any:
+    """Return a document in which a file is its name alone: a folder of this machine means nothing elsewhere."""
+    if isinstance(value, dict):
+        return {key: without_folders(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(each) for each in value]
+    return Path(value).name if isinstance(value, str) and value.startswith("/") else value
+
+
 def main(arguments: list[str]) -> int:
     """Measure the chosen sections."""
     options = parse(arguments)
@@ -288,7 +297,7 @@ def main(arguments: list[str]) -> int:
     for name, reason in {**runner.skipped, **plans.unavailable(options.clients)}.items():
         out.print(f"left out: {name}: {reason}", style="yellow", markup=False)
     if options.json:
-        options.json.write_text(json.dumps(runner.to_json(judgements), indent=1) + "\n")
+        options.json.write_text(json.dumps(without_folders(runner.to_json(judgements)), indent=1) + "\n")
     if options.plot:
         from benchmarks.plot import draw
 

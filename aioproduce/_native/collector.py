@@ -1,8 +1,7 @@
 """Hides from the garbage collector what it need not look at.
 
 The collector looks at all tracked objects in each full pass, and at those that a burst of allocations left in each
-other pass. With 10,000 partitions, ten objects for each and eight for each open batch made its passes a third of
-what a record costs.
+other pass. With 10,000 partitions, six objects for each and eight for each open batch made a record a third dearer.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
+from benchmarks.__main__ import without_folders
 from benchmarks.evidence import blocks, pages, plots, results, running, setting, svg
 from benchmarks.evidence.blocks import BLOCKS
 from benchmarks.evidence.entries import ENTRIES, PYTEST, Entry
@@ -37,6 +39,20 @@ VERSIONS = {
 
 
 # -- the repository ---
+
+
+def test_no_result_names_a_folder_of_the_machine_that_measured() -> None:
+    for path in (setting.REPOSITORY / setting.RESULTS).glob("*.json"):
+        assert not re.findall(r'"/[^"\s]*/[^"\s]*"', path.read_text()), path.name
+
+
+def test_a_file_is_its_name_alone() -> None:
+    document = {"command": ["--json", "/tmp/here/x.out", "aioproduce/trio"], "ca": "/tmp/a/ca.pem", "n": 1}
+    assert without_folders(document) == {
+        "command": ["--json", "x.out", "aioproduce/trio"],
+        "ca": "ca.pem",
+        "n": 1,
+    }
 
 
 def test_every_figure_in_the_pages_is_a_committed_results() -> None:
