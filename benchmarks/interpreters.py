@@ -2,7 +2,7 @@
 
 Each command starts an interpreter that has aioproduce and uvloop, e.g. `.venv-3.13/bin/python` (which
 `make test-python` makes). Without a command these are this interpreter, then what the variable
-`AIOPRODUCE_INTERPRETERS` names, one a line, then the environments in this checkout. All are compared with the first.
+`AIOPRODUCE_INTERPRETERS` names, one a line, then the environments in this checkout. Ratios are to the first.
 
 1. All take turns against one null broker (`runner.run_interleaved`): a round runs each case under each interpreter.
 2. An interpreter that runs the package interpreted, or other sources of it, is refused.
