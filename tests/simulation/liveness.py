@@ -353,9 +353,14 @@ class _MemoryBound:
         self._total = config.buffer_memory
 
     def lasts(self, at: float) -> bool:
-        """Whether there must be memory for all that was offered."""
-        index = bisect_right(self._times, at)
-        return not index or self._held[index - 1] <= self._total
+        """Whether there must be memory for all that was offered, and for what is offered at once.
+
+        When a topic becomes known, the tasks that waited for it run one after the other, and send again. Which of
+        them gets the last memory in that instant is no wait for nothing.
+        """
+        first = bisect_right(self._times, at)
+        last = bisect_right(self._times, at + AT_ONCE)
+        return all(held <= self._total for held in self._held[max(first - 1, 0) : last])
 
 
 def _spans_of(changes: list[tuple[float, bool]]) -> list[Span]:

@@ -268,6 +268,18 @@ def test_a_send_may_wait_for_memory_while_it_is_on_its_way(held_until: float, is
     assert ("W" in hand.violations) is is_accused
 
 
+@pytest.mark.parametrize(("after", "is_accused"), [(0.0001, False), (0.01, True)])
+def test_others_may_take_the_last_memory_in_the_same_instant(after: float, is_accused: bool) -> None:
+    hand = Hand(buffer_memory=2000)
+    hand.use_constantly()
+    for node in range(2):
+        hand.request(10.05, 13.0, node=node)
+    hand.send(10.1, 13.0, 13.01)
+    for _ in range(2):
+        hand.send(10.1 + after, 10.1 + after, 13.0, writer=1)
+    assert ("W" in hand.violations) is is_accused
+
+
 def test_memory_that_lasts_for_all_is_nothing_to_wait_for() -> None:
     hand = Hand(buffer_memory=4000)
     for _ in range(2):
