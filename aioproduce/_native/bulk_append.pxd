@@ -21,7 +21,7 @@ cdef class BulkAppender:
     cdef list _buffers, _results
     cdef Py_ssize_t _partition_count, _open_count
     cdef bint _is_in_line, _is_numbered
-    cdef RecordNumbers _numbers
+    cdef RecordNumbers _numbers, _own_numbers
     # The row at hand.
     cdef bint _is_keyless
     cdef unsigned char *_key_at

@@ -50,12 +50,20 @@ class BulkAppender:
         partition: The partition of all rows. With `NO_PARTITION` the `partitions` column, the key, or the rule
             for keyless records chooses.
         headers: The headers of all rows, encoded by `record_batch.encode_headers()`; empty for none.
+        numbers: Numbers for the rows, instead of those of the topic; `None` for those of the topic, if it has any.
     """
 
-    def __init__(self, appender: TopicAppender, partition: int = NO_PARTITION, headers: bytes = b"") -> None:
+    def __init__(
+        self,
+        appender: TopicAppender,
+        partition: int = NO_PARTITION,
+        headers: bytes = b"",
+        numbers: RecordNumbers | None = None,
+    ) -> None:
         self._appender = appender
         self._partition = partition
         self._headers = headers
+        self._own_numbers = numbers
         self._places = bytearray()
         self._touched: list[int] = []
         self._span: RecordSpan | None = None
@@ -217,8 +225,8 @@ class BulkAppender:
         self._key_size = _NULL
         self._key_at = self._headers_at = bytes_at(self._headers)
         self._headers_size = len(self._headers)
-        self._is_numbered = self._appender._is_numbered
-        self._numbers = self._appender._numbers
+        self._numbers = self._appender._numbers if self._own_numbers is None else self._own_numbers
+        self._is_numbered = self._appender._is_numbered or self._own_numbers is not None
         if self._is_numbered and not has_headers:
             self._take_headers()
 

@@ -1,5 +1,5 @@
 cimport cython
-from aioproduce._native._memory cimport array_at, bytes_at, is_aligned, part_at, view_at, view_ints, view_longs
+from aioproduce._native._memory cimport array_at, bytes_at, ints_in, is_aligned, part_at, view_at, view_ints, view_longs
 from aioproduce._native.record_batch cimport part_size, put_part, put_unsigned, unsigned_size
 
 
@@ -23,11 +23,15 @@ cdef class ByteColumn(_Rows):
     cdef long long *_large_offsets
     cdef unsigned char *_data
     cdef Py_ssize_t _data_size
+    # Where rows lie anywhere in the data: their places and sizes.
+    cdef bint _is_placed
+    cdef bytearray _places, _sizes
     # The row that `locate()` found.
     cdef unsigned char *_at
     cdef Py_ssize_t _size
 
     cdef int locate(self, Py_ssize_t index) noexcept
+    cdef int _locate_place(self, Py_ssize_t index) noexcept
 
 
 @cython.final
@@ -42,6 +46,8 @@ cdef class HeaderColumn(_Rows):
     # Where all rows' headers are encoded already: how wide a row is, and the rows.
     cdef Py_ssize_t _width
     cdef unsigned char *_encoded
+    # Where rows are encoded anywhere in some bytes.
+    cdef ByteColumn _placed
     # The row that `locate()` found, and where it was encoded.
     cdef unsigned char *_at
     cdef Py_ssize_t _size

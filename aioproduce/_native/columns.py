@@ -29,6 +29,7 @@ if not cython.compiled:
     from aioproduce._native._memory import (
         array_at,
         bytes_at,
+        ints_in,
         is_aligned,
         part_at,
         view_at,
@@ -103,6 +104,7 @@ class ByteColumn(_Rows):
     def __init__(self, items: list[object] | None = None) -> None:
         self._items = items
         self._is_large = False
+        self._is_placed = False
         self._data_size = 0
         self._set_rows(0, 0, None)
         self._at = bytes_at(b"")
@@ -137,6 +139,34 @@ class ByteColumn(_Rows):
             column._data = view_at(view)
             column._data_size = len(view)
         return column
+
+    @staticmethod
+    def of_places(length: int, data: memoryview, places: bytearray, sizes: bytearray) -> ByteColumn:
+        """Make a column of rows that lie anywhere in some bytes, for example of the records of a batch.
+
+        Args:
+            length: The number of rows.
+            data: The bytes.
+            places: The begin of each row, as C ints.
+            sizes: The bytes of each row, or NULL, as C ints.
+
+        Raises:
+            ValueError: if there are fewer places or sizes than rows.
+        """
+        column = ByteColumn()
+        column._set_rows(length, 0, None)
+        column._take_places(length, data, places, sizes)
+        return column
+
+    def _take_places(self, length: int, data: memoryview, places: bytearray, sizes: bytearray) -> None:
+        if min(len(places), len(sizes)) < _INT * length:
+            raise ValueError(f"{length} rows need as many places and sizes")
+        view = self._hold(data, 1, 0)
+        self._data = view_at(view)
+        self._data_size = len(view)
+        self._places = places
+        self._sizes = sizes
+        self._is_placed = True
 
     def __len__(self) -> int:
         return self._length if self._items is None else len(self._items)
@@ -174,6 +204,8 @@ class ByteColumn(_Rows):
             self._size = len(exact)
             self._at = bytes_at(exact)
             return FOUND
+        if self._is_placed:
+            return self._locate_place(index)
         if self._has_validity and self.is_null(index):
             self._size = NULL
             return FOUND
@@ -189,6 +221,16 @@ class ByteColumn(_Rows):
         self._size = end - begin
         if self._size:
             self._at = part_at(self._data, begin, self._size)
+        return FOUND
+
+    def _locate_place(self, index: cython.Py_ssize_t) -> cython.int:
+        begin: cython.longlong = ints_in(self._places)[index]
+        size: cython.longlong = ints_in(self._sizes)[index]
+        if begin < 0 or size < NULL or begin + size > self._data_size:
+            return MALFORMED
+        self._size = size
+        if size > 0:
+            self._at = part_at(self._data, begin, size)
         return FOUND
 
 
@@ -248,11 +290,26 @@ class HeaderColumn(_Rows):
         self._names = names
         self._values = values
         self._room = bytearray()
+        self._placed: ByteColumn | None = None
         self._at = bytes_at(b"")
         self._size = 0
         self._width = 0
         if length:
             self._offsets = view_ints(self._hold(offsets, _INT, row + length + 1))
+
+    @staticmethod
+    def of_places(length: int, data: memoryview, places: bytearray, sizes: bytearray) -> HeaderColumn:
+        """Make a column of headers that are encoded anywhere in some bytes; see `ByteColumn.of_places()`.
+
+        A row of no bytes has no headers.
+
+        Raises:
+            ValueError: if there are fewer places or sizes than rows.
+        """
+        column = HeaderColumn(0, 0, None, b"", ByteColumn(), ByteColumn())
+        column._placed = ByteColumn.of_places(length, data, places, sizes)
+        column._length = length
+        return column
 
     @staticmethod
     def of_encoded(length: int, width: int, data: object) -> HeaderColumn:
@@ -300,6 +357,12 @@ class HeaderColumn(_Rows):
             self._size = self._width
             self._at = part_at(self._encoded, index * self._width, self._width)
             return FOUND
+        placed = self._placed
+        if placed is not None:
+            found: cython.int = placed._locate_place(index)
+            self._at = placed._at
+            self._size = placed._size
+            return found
         return self._encode(index)
 
     def _encode(self, index: cython.Py_ssize_t) -> cython.int:

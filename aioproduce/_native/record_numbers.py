@@ -55,6 +55,7 @@ class RecordNumbers:
 
     Args:
         producer_id: 16 bytes.
+        first: The first number.
 
     Attributes:
         next: The number of the next record.
@@ -63,11 +64,11 @@ class RecordNumbers:
         ValueError: if `producer_id` does not have 16 bytes.
     """
 
-    def __init__(self, producer_id: bytes) -> None:
+    def __init__(self, producer_id: bytes, first: int = 0) -> None:
         if len(producer_id) != _ID_SIZE:
             raise ValueError(f"a producer's id has {_ID_SIZE} bytes, not {len(producer_id)}")
         self._header = _NAME + producer_id
-        self.next: int = 0
+        self.next: int = first
         self._room = bytearray()
         self._taken = -1
         self._take_none()
