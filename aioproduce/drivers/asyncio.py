@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast, final
 
 from aioproduce.drivers.compression_workers import compression_threads
 from aioproduce.drivers.core_step import FOREVER, CoreStep
+from aioproduce.drivers.in_process import Link
 from aioproduce.drivers.offloading import run_in_thread, without_frames
 from aioproduce.drivers.running_loop import asyncio_lookup
 from aioproduce.drivers.sockets import failed_attempt, set_buffer_sizes
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.core.effects import Connect
     from aioproduce.drivers.base import Core
+    from aioproduce.drivers.core_step import Connection
+    from aioproduce.drivers.in_process import Dial
     from aioproduce.metrics import ProducerMetrics
 
 
@@ -267,6 +270,24 @@ class _Connection(asyncio.Protocol):
 
 
 @final
+class _Link(Link):
+    """A link that wakes the tasks that wait for an answer without another turn, as a socket does."""
+
+    __slots__ = ("_runtime",)
+
+    def __init__(self, core: CoreStep, connection_id: int, runtime: AsyncioRuntime) -> None:
+        super().__init__(core, connection_id)
+        self._runtime = runtime
+
+    def received(self, data: bytes) -> None:
+        self._runtime.hold()
+        try:
+            super().received(data)
+        finally:
+            self._runtime.run_held()
+
+
+@final
 class AsyncioDriver:
     """Runs one core on the running asyncio loop."""
 
@@ -277,7 +298,9 @@ class AsyncioDriver:
         config: ProducerConfig,
         metrics: ProducerMetrics,
         on_unobserved: Callable[[str, int, BaseException, int], None],
+        dial: Dial | None = None,
     ) -> None:
+        self._dial = dial
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._loop = loop = self.loop
         # In trio's guest mode asyncio's loop also runs during a trio task, but is not that task's loop.
@@ -430,8 +453,10 @@ class AsyncioDriver:
         self._alarms.append(alarm := _Alarm(self._loop, came))
         return alarm
 
-    def connect(self, effect: Connect) -> _Connection:
+    def connect(self, effect: Connect) -> Connection:
         """Begin to connect."""
+        if self._dial is not None:
+            return self._dial(effect, _Link(self.core, effect.connection_id, self.runtime))
         connection = _Connection(self.core, effect.connection_id, self._config, self.runtime)
         connection.attempt = attempt = self._loop.create_task(
             self._connect(connection, effect), name=f"aioproduce connect {effect.host}:{effect.port}"

@@ -131,6 +131,10 @@ class Driver(Protocol):
         """The wall clock in milliseconds since the epoch; `None` for the machine's clock."""
 
     @property
+    def call_in_loop(self) -> Callable[[Callable[[], None]], object]:
+        """The function that calls a callable in the loop's thread, from any thread."""
+
+    @property
     def current_task(self) -> Callable[[], object]:
         """The function that returns the calling task, to distinguish tasks."""
 

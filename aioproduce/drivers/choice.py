@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from aioproduce.config import ProducerConfig
     from aioproduce.drivers.base import Driver
+    from aioproduce.drivers.in_process import Dial
     from aioproduce.metrics import ProducerMetrics
 
 
@@ -24,8 +25,15 @@ def make_driver(
     config: ProducerConfig,
     metrics: ProducerMetrics,
     on_unobserved: Callable[[str, int, BaseException, int], None],
+    dial: Dial | None = None,
 ) -> Driver:
     """Make the driver for the running event loop.
+
+    Args:
+        config: The producer's configuration.
+        metrics: The producer's metrics.
+        on_unobserved: Called with failed records that nobody asked for.
+        dial: Makes connections within this process; `None` for connections to brokers.
 
     Raises:
         WrongEventLoopError: if no supported event loop runs here.
@@ -34,11 +42,11 @@ def make_driver(
     if is_in_trio():
         from aioproduce.drivers.trio import TrioDriver
 
-        return TrioDriver(config, metrics, on_unobserved)
+        return TrioDriver(config, metrics, on_unobserved, dial)
     if asyncio_loop_here() is not None:
         from aioproduce.drivers.asyncio import AsyncioDriver
 
-        return AsyncioDriver(config, metrics, on_unobserved)
+        return AsyncioDriver(config, metrics, on_unobserved, dial)
     trio = sys.modules.get("trio.lowlevel")
     if trio is not None and not hasattr(trio, "in_trio_task"):
         raise MissingExtraError("a producer under trio", extra="trio", name="trio>=0.27")

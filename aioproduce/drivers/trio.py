@@ -30,6 +30,7 @@ from trio.lowlevel import Abort, reschedule, wait_task_rescheduled
 
 from aioproduce.drivers.compression_workers import compression_threads
 from aioproduce.drivers.core_step import CoreStep
+from aioproduce.drivers.in_process import Link
 from aioproduce.drivers.offloading import run_in_thread, without_frames
 from aioproduce.drivers.trio_connection import TrioConnection
 from aioproduce.drivers.trio_waiting import Alarm, TrioRuntime, TrioWaiter, token_here
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.core.effects import Connect
     from aioproduce.drivers.base import Core
+    from aioproduce.drivers.core_step import Connection
+    from aioproduce.drivers.in_process import Dial
     from aioproduce.metrics import ProducerMetrics
     from aioproduce.security.mechanism import Work
 
@@ -55,7 +58,9 @@ class TrioDriver:
         config: ProducerConfig,
         metrics: ProducerMetrics,
         on_unobserved: Callable[[str, int, BaseException, int], None],
+        dial: Dial | None = None,
     ) -> None:
+        self._dial = dial
         self._token = trio.lowlevel.current_trio_token()
         self.loop: object = self._token
         self.running_loop: Callable[[], object] = token_here
@@ -212,8 +217,10 @@ class TrioDriver:
         self._alarms.append(alarm := Alarm(came))
         return alarm
 
-    def connect(self, effect: Connect) -> TrioConnection:
+    def connect(self, effect: Connect) -> Connection:
         """Begin to connect."""
+        if self._dial is not None:
+            return self._dial(effect, Link(self.core, effect.connection_id))
         assert self._nursery is not None
         connection = TrioConnection(self.core, effect, self._config, self._nursery)
         self._nursery.start_soon(connection.run, name=f"aioproduce connection {effect.host}:{effect.port}")

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.core.batching.record_audit import MarkSource, RecordAudit
     from aioproduce.drivers.base import Driver
+    from aioproduce.drivers.in_process import Dial
     from aioproduce.security.security import Security
 
 _log = logging.getLogger("aioproduce")
@@ -95,6 +96,7 @@ class ProducerLife:
         is_closed_at_exit: Whether its owner closes it at the exit, after this module's hook, as `logging` does.
         driver: The event loop's side; it exists after the start, as do `sender` and `admission`.
         appenders: The fast path for records that need no decision, by topic.
+        dial: Makes connections within this process instead of connections to brokers; set before the start.
     """
 
     __slots__ = (
@@ -110,6 +112,7 @@ class ProducerLife:
         "admission",
         "appenders",
         "config",
+        "dial",
         "driver",
         "given_up",
         "is_closed_at_exit",
@@ -134,6 +137,7 @@ class ProducerLife:
         self._marks = marks
         self._marks_life: ProducerLife | None = None
         self._pid = 0
+        self.dial: Dial | None = None
         self._death: BaseException | None = None
         self.given_up: LostRecords = LostRecords.of(())
         self.is_closed_at_exit: bool = False
@@ -167,7 +171,7 @@ class ProducerLife:
         preload(with_login=security is not None and security.sasl is not None)
         load_crc32c()
         codec = codec_of(self.config)
-        driver = make_driver(self.config, self.metrics, self._unobserved_failure)
+        driver = make_driver(self.config, self.metrics, self._unobserved_failure, self.dial)
         self.driver = driver
         self._started_at_ms = _wall_ms(driver)
         # Seeded from the interpreter's generator: seeding that repeats the choices.
