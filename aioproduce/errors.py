@@ -40,6 +40,11 @@
     ├── SchemaRegistryError                  a schema registry refused, or did not answer; nothing was queued
     │   └── IncompatibleSchemaError          the schema breaks the rules of its subject
     ├── WorkerSlotError (RuntimeError)       workers cannot share their metrics in this directory
+    ├── SpoolError                           the queue on disk does not take a record
+    │   ├── SpoolDirectoryError              its directory cannot be used, or is not one of this version
+    │   │   └── SpoolInUseError              another process uses it
+    │   ├── SpoolFullError (TimeoutError)    it had no room in time; nothing was stored
+    │   └── SpoolStorageError                the disk failed
     ├── TransactionError                     a transaction failed; `outcome` and `recover` say what is next
     │   ├── TransactionStateError (RuntimeError)  the call does not fit the transaction's state
     │   ├── TransactionFailedError           a part of it failed: it can only be aborted
@@ -56,7 +61,8 @@
         │   └── ProducerFatalError           no record of this producer can be sent any more
         ├── DisconnectedError                the connection was lost and no attempt was left
         ├── TransactionAbortedError          its transaction was aborted before it was sent
-        └── ForcedCloseError                 close() did not wait for it
+        ├── ForcedCloseError                 close() did not wait for it
+        └── StillSpooledError                close() left it in the queue on disk, and the next start sends it
 
 `DeliveryError.possibly_written` says whether the record may be in the log in spite of the error. Once the answer to
 an attempt was lost, this stays True (invariant 3 of DESIGN.md).
@@ -574,6 +580,42 @@ class WorkerSlotError(ProducerError, RuntimeError):
         self.directory = directory
 
 
+class SpoolError(ProducerError):
+    """The queue on disk of a SpooledProducer does not take a record."""
+
+
+class SpoolDirectoryError(SpoolError):
+    """A queue's directory cannot be used.
+
+    Attributes:
+        directory: The directory.
+    """
+
+    def __init__(self, message: str, *, directory: str) -> None:
+        super().__init__(message)
+        self.directory = directory
+
+
+class SpoolInUseError(SpoolDirectoryError):
+    """Another producer uses a queue's directory."""
+
+
+class SpoolFullError(SpoolError, TimeoutError):
+    """The queue had no room for a record in time. Nothing was stored."""
+
+
+class SpoolStorageError(SpoolError):
+    """The disk failed, and a record could not be stored.
+
+    Attributes:
+        possibly_stored: Whether the record may be in the queue in spite of the error, and so may be sent.
+    """
+
+    def __init__(self, message: str, *, possibly_stored: bool) -> None:
+        super().__init__(message)
+        self.possibly_stored = possibly_stored
+
+
 class OutcomeUnknownError(ProducerError, TimeoutError):
     """The time of a request was over before its record was acknowledged. The record is still being sent.
 
@@ -747,6 +789,18 @@ class DisconnectedError(DeliveryError):
 
 class ForcedCloseError(DeliveryError):
     """The producer was closed before the record was acknowledged."""
+
+
+class StillSpooledError(DeliveryError):
+    """The producer was closed before the cluster acknowledged the record.
+
+    The record is in the queue on disk, and the next producer with the same directory sends it.
+
+    Attributes:
+        stored: True.
+    """
+
+    stored: ClassVar[bool] = True
 
 
 class TransactionAbortedError(DeliveryError):

@@ -45,6 +45,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"aioproduce\.(_native|core|drivers|portable_error|wire|security|producer)\..*"),
     ("py:.*", r"aioproduce\.\w+\.(\w+\.)*_?[A-Z]_?"),
     ("py:class", r"aioproduce\.(\w+\.)+_\w+"),
+    ("py:class", r"aioproduce\.spool\.spooled_delivery\.SpooledGroup"),
     ("py:class", r"aioproduce\.(installation\.NativeModule|reporters\.sources\.Measured)"),
     ("py:class", r"aioproduce\.compat\.aiokafka_batches\.BatchBuilder"),
     ("py:class", r"aioproduce\.testing\.fake_cluster\.(state\.TopicState|record_batch\.\w+)"),

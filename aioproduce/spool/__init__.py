@@ -1,0 +1,29 @@
+"""A file queue in front of a producer: records are on disk before `send()` returns, and go to Kafka from there.
+
+So no outage of the network or the cluster reaches the application. The way of a record:
+
+    SpooledProducer.send()
+      -> the front Producer -> LocalBroker -> SpoolWriter -> TopicLog          (on disk: send() returns)
+      -> TopicForwarder <- LogReader;  -> the back Producer -> the cluster     (acknowledged: the delivery ends)
+
+`topic_log`, `log_reader`, `position` and `segments` are the log on disk. They know neither an event loop nor a
+broker, and reach files only through `disk`, so the tests can cut the power between any two effects.
+"""
+
+from __future__ import annotations
+
+from aioproduce.spool.forwarder import TopicBacklog as TopicBacklog
+from aioproduce.spool.producer import SpooledProducer as SpooledProducer
+from aioproduce.spool.spooled_delivery import SpooledDeliveries as SpooledDeliveries
+from aioproduce.spool.spooled_delivery import SpooledDelivery as SpooledDelivery
+from aioproduce.spool.writer import FullPolicy as FullPolicy
+from aioproduce.spool.writer import SyncPolicy as SyncPolicy
+
+__all__ = [
+    "FullPolicy",
+    "SpooledDeliveries",
+    "SpooledDelivery",
+    "SpooledProducer",
+    "SyncPolicy",
+    "TopicBacklog",
+]

@@ -1,0 +1,93 @@
+"""The head of a record batch on disk: what is needed to find, check and place a batch without its records.
+
+The format is Kafka's record batch v2 ("Record Batch" in its protocol guide). Its checksum begins behind the base
+offset, the length and the leader epoch, so the log can assign offsets to a sealed batch. The log puts a checksum of
+offset, length and checksum where a broker has the leader epoch. Without it, a power cut could leave the offset of a
+new batch in front of the rest of an old one, in a file that is used again, and nothing would notice.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from crc32c import crc32c
+
+if TYPE_CHECKING:
+    from aioproduce.spool.disk import Buffer
+
+HEAD_SIZE: Final = 61
+"""Bytes before the first record."""
+
+PREFIX_SIZE: Final = 16
+"""Base offset, length, and the log's own checksum: the bytes that the log writes, before the magic byte."""
+
+LENGTH_START: Final = 12
+"""Where the bytes begin that the length counts."""
+
+_MAGIC: Final = 2
+_CRC_START: Final = 21
+_HEAD: Final = struct.Struct(">qiibIhiqqqhii")
+_PREFIX: Final = struct.Struct(">qii")
+_SEALED: Final = struct.Struct(">qiI")
+_POSITIVE: Final = 0x7FFFFFFF
+_LEAST_LENGTH: Final = HEAD_SIZE - LENGTH_START
+
+
+class BatchHead(NamedTuple):
+    """A batch's head.
+
+    Attributes:
+        base_offset: The offset of its first record.
+        size: All its bytes, the head's too.
+        record_count: Its records; their offsets are consecutive.
+        first_timestamp: The first record's time, in milliseconds since the epoch.
+        max_timestamp: The latest time of a record.
+        crc: The checksum that it claims.
+    """
+
+    base_offset: int
+    size: int
+    record_count: int
+    first_timestamp: int
+    max_timestamp: int
+    crc: int
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind its last record."""
+        return self.base_offset + self.record_count
+
+
+def read_head(content: Buffer, at: int = 0) -> BatchHead | None:
+    """Return the head at a place of some bytes; None if no batch begins there. It checks the log's own checksum."""
+    if len(content) - at < HEAD_SIZE:
+        return None
+    fields = _HEAD.unpack_from(content, at)
+    (offset, length, seal, magic, crc, _, last_delta, first, latest, _, _, _, count) = fields
+    if magic != _MAGIC or length < _LEAST_LENGTH or offset < 0 or count < 1 or last_delta != count - 1:
+        return None
+    if seal != _seal(offset, length, crc):
+        return None
+    return BatchHead(offset, length + LENGTH_START, count, first, latest, crc)
+
+
+def read_sealed(batch: Buffer) -> tuple[int, int, int]:
+    """Return size, number of records and checksum of a batch that no log has seen."""
+    (_, length, _, _, crc, *_, count) = _HEAD.unpack_from(batch)
+    return length + LENGTH_START, count, crc
+
+
+def is_whole(batch: memoryview, head: BatchHead) -> bool:
+    """Return whether the bytes of a batch are those that were sealed."""
+    return len(batch) == head.size and crc32c(batch[_CRC_START:]) == head.crc
+
+
+def prefix(base_offset: int, size: int, crc: int) -> bytes:
+    """Return the first bytes of a batch in the log; the rest of it is written as it was sealed."""
+    length = size - LENGTH_START
+    return _PREFIX.pack(base_offset, length, _seal(base_offset, length, crc))
+
+
+def _seal(offset: int, length: int, crc: int) -> int:
+    return crc32c(_SEALED.pack(offset, length, crc)) & _POSITIVE

@@ -1,0 +1,89 @@
+"""Records that the cluster will never accept: kept in a table, with the reason, until a person looks at them.
+
+The table is SQLite's (`dead-letters.db` in the spool's directory), since it is read, searched and emptied by tools.
+
+Invariants:
+
+1. A record is in the table, durably, before the position moves over it.
+2. A record is there once: a second time it replaces the first.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, final
+
+from aioproduce.errors import BrokerRejectedError
+from aioproduce.wire import error_codes as codes
+
+if TYPE_CHECKING:
+    from aioproduce.core.batching.serialized_record import SerializedRecord
+
+NAME: Final = "dead-letters.db"
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS dead_letters (
+    topic TEXT NOT NULL, id BLOB NOT NULL, key BLOB, value BLOB, headers TEXT NOT NULL, timestamp INTEGER NOT NULL,
+    reason TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (topic, id)
+) WITHOUT ROWID
+"""
+_NEVER_ACCEPTED: Final = frozenset(
+    (
+        codes.MESSAGE_TOO_LARGE,
+        codes.RECORD_LIST_TOO_LARGE,
+        codes.INVALID_TIMESTAMP,
+        codes.INVALID_RECORD,
+        codes.POLICY_VIOLATION,
+        codes.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    )
+)
+
+
+@final
+class DeadLetters:
+    """The dead letters of one spool.
+
+    Args:
+        directory: The spool's directory.
+        in_thread: Calls a function in another thread.
+
+    Attributes:
+        count: How many records were put there since the start.
+    """
+
+    def __init__(self, directory: str, in_thread: Callable[..., Awaitable[Any]]) -> None:
+        self._path = f"{directory}/{NAME}"
+        self._in_thread = in_thread
+        self.count: int = 0
+
+    def takes(self, error: BaseException) -> bool:
+        """Return whether a record that failed with this error can never be accepted by the cluster."""
+        return isinstance(error, BrokerRejectedError) and error.code in _NEVER_ACCEPTED
+
+    async def put(self, record: SerializedRecord, error: BaseException) -> None:
+        """Keep a record, with the reason.
+
+        Raises:
+            sqlite3.Error: if that failed.
+        """
+        await self._in_thread(self._put, record, str(error))
+        self.count += 1
+
+    def _put(self, record: SerializedRecord, reason: str) -> None:
+        *headers, (_, record_id) = record.headers or ()
+        listed = [[name, None if value is None else b64encode(value).decode()] for name, value in headers]
+        row = (
+            *(record.topic, record_id, record.key, record.value, json.dumps(listed)),
+            *(record.timestamp, reason, time.time()),
+        )
+        connection = sqlite3.connect(self._path)
+        try:
+            with connection:
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute(_SCHEMA)
+                connection.execute("INSERT OR REPLACE INTO dead_letters VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        finally:
+            connection.close()

@@ -1,0 +1,144 @@
+"""A spool's directory: whose it is, and what is in it.
+
+    spool.json          the format's version, and the id that is part of each record's id
+    lock                locked by the process that uses the directory
+    logs/orders-0/      one log for each topic
+    quarantine/         damaged bytes of logs
+    dead-letters.db     records that the cluster will never accept
+
+Invariants:
+
+1. Two processes never use a directory at a time: the lock is the operating system's, and ends with its process.
+2. A directory of another format is refused, and not changed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import uuid
+from contextlib import suppress
+from typing import Final, final
+
+from aioproduce.errors import SpoolDirectoryError, SpoolInUseError
+
+_FORMAT: Final = 1
+_DESCRIPTION: Final = "spool.json"
+_LOCK: Final = "lock"
+_LOGS: Final = "logs"
+_MODE: Final = 0o700
+
+
+@final
+class SpoolDirectory:
+    """An open directory, locked until `close()`.
+
+    Args:
+        path: The directory; it is made if its parent exists.
+
+    Attributes:
+        path: The directory, absolute.
+        spool_id: 16 bytes, made with the directory.
+
+    Raises:
+        SpoolDirectoryError: if it cannot be made, read or written, or has another format.
+        SpoolInUseError: if another process, or this one, uses it.
+    """
+
+    __slots__ = ("_lock", "path", "spool_id")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path: str = os.path.abspath(os.fspath(path))
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(self.path, _MODE)
+            self._lock = self._locked()
+            try:
+                self.spool_id: bytes = self._described()
+                with suppress(FileExistsError):
+                    os.mkdir(self.logs, _MODE)
+                _sync(self.path)
+                _sync(os.path.dirname(self.path))
+            except BaseException:
+                os.close(self._lock)
+                raise
+        except OSError as error:
+            raise SpoolDirectoryError(
+                f"the spool's directory {self.path} cannot be used: {error.strerror or error}; it needs a parent "
+                "that exists, and the right to read and to write",
+                directory=self.path,
+            ) from error
+
+    @property
+    def logs(self) -> str:
+        """The directory of the logs."""
+        return f"{self.path}/{_LOGS}"
+
+    @property
+    def quarantine(self) -> str:
+        """The directory of damaged bytes."""
+        return f"{self.path}/quarantine"
+
+    def _locked(self) -> int:
+        descriptor = os.open(f"{self.path}/{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise SpoolInUseError(
+                f"the spool's directory {self.path} is in use by process {owner or '?'}: give each process a "
+                "directory of its own, or close the other producer first",
+                directory=self.path,
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return descriptor
+
+    def _described(self) -> bytes:
+        path = f"{self.path}/{_DESCRIPTION}"
+        try:
+            with open(path, encoding="utf-8") as file:
+                description = json.load(file)
+            if description["format"] != _FORMAT:
+                raise SpoolDirectoryError(
+                    f"the spool's directory {self.path} has format {description['format']!r}, and this version of "
+                    f"aioproduce reads {_FORMAT}: use the version that wrote it",
+                    directory=self.path,
+                )
+            return uuid.UUID(description["id"]).bytes
+        except FileNotFoundError:
+            return self._begun(path)
+        except (ValueError, KeyError, TypeError) as error:
+            raise SpoolDirectoryError(
+                f"{path} is damaged ({error}): records keep their ids only with the id in it. Restore it; or make "
+                'another one, {"format": 1, "id": "<a UUID>"}, and what was sent before gets new ids',
+                directory=self.path,
+            ) from error
+
+    def _begun(self, path: str) -> bytes:
+        made = uuid.uuid4()
+        new = f"{path}.new"
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump({"format": _FORMAT, "id": str(made)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+        return made.bytes
+
+    def close(self) -> None:
+        """Unlock the directory."""
+        os.close(self._lock)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,378 @@
+"""The thread that writes a spool: group commit for all tasks, one write and one sync for what waits.
+
+`local_broker` submits batches and gets their offsets back; the forwarder moves positions. While the disk syncs, the
+next group gathers.
+
+Invariants:
+
+1. Only this thread changes logs. Others read the segments that a log announces.
+2. An append is answered once: with its offset after the write, or after the sync if the policy is `always`; with an
+   error otherwise. Answers are given in the order of submission.
+3. A queue that is full holds the first append back, and all behind it: first come, first served. Positions are
+   moved meanwhile, since they make room.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce.spool.batch_head import read_sealed
+from aioproduce.spool.topic_log import PossiblyStoredError, TopicLog
+
+if TYPE_CHECKING:
+    from aioproduce.spool.disk import Buffer, Disk
+    from aioproduce.spool.segments import Segment
+
+_log = logging.getLogger("aioproduce.spool")
+
+PARTITION_SUFFIX: Final = "-0"
+"""What Kafka adds to a topic's name to get its directory; a spool's topics have one partition."""
+
+
+class SyncPolicy(Enum):
+    """When a record is durable."""
+
+    ALWAYS = "always"
+    """Before `send()` returns."""
+    INTERVAL = "interval"
+    """At the latest an interval after `send()` has returned; the process may be killed, the machine may not lose
+    power before."""
+    OS = "os"
+    """When the operating system writes its cache, as for any other file."""
+
+
+class FullPolicy(Enum):
+    """What happens to a new record if the queue is full."""
+
+    BLOCK = "block"
+    """`send()` waits for room, at most `max.block.ms`."""
+    REJECT = "reject"
+    """`send()` raises at once."""
+
+
+class QueueIsFullError(Exception):
+    """An append found no room in time."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WriterSettings:
+    """Settings of a writer.
+
+    Attributes:
+        segment_bytes: A segment's most bytes.
+        max_bytes: The most bytes of all logs together, but for one group.
+        sync: When records are durable.
+        sync_interval: Seconds, for `SyncPolicy.INTERVAL`.
+        when_full: What happens to records that find no room.
+    """
+
+    segment_bytes: int = 16 * 1024 * 1024
+    max_bytes: int = 10 * 1024 * 1024 * 1024
+    sync: SyncPolicy = SyncPolicy.ALWAYS
+    sync_interval: float = 0.2
+    when_full: FullPolicy = FullPolicy.BLOCK
+
+
+@final
+@dataclass(slots=True)
+class Append:
+    """A batch to append.
+
+    Attributes:
+        topic: The topic.
+        buffers: The sealed batch in pieces. They do not change until the append is answered.
+        size: Its bytes.
+        deadline: When it fails if there is no room, on `time.monotonic()`.
+        answer: Called in the loop with the append itself, when `offset` or `error` is set.
+        offset: The first record's offset.
+        end_offset: The offset behind the last.
+        error: Why it is not in the log. `PossiblyStoredError`: it may be.
+    """
+
+    topic: str
+    buffers: Sequence[Buffer]
+    size: int
+    deadline: float
+    answer: Callable[[Append], None]
+    offset: int = -1
+    end_offset: int = -1
+    error: Exception | None = field(default=None)
+
+
+@final
+@dataclass(slots=True)
+class Settle:
+    """A position to move.
+
+    Attributes:
+        topic: The topic.
+        position: Everything before it is settled.
+        answer: Called in the loop with the error, or None.
+    """
+
+    topic: str
+    position: int
+    answer: Callable[[OSError | None], None]
+
+
+class SpoolWriter:
+    """Writes the logs of one directory.
+
+    Args:
+        disk: The disk.
+        directory: The directory of all logs; it exists.
+        settings: The settings.
+        call_in_loop: Calls a callable in the loop's thread, from any thread.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        settings: WriterSettings,
+        call_in_loop: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._settings = settings
+        self._call_in_loop = call_in_loop
+        self._condition = threading.Condition()
+        self._appends: deque[Append] = deque()
+        self._settles: deque[Settle] = deque()
+        self._is_closing = False
+        self._logs: dict[str, TopicLog] = {}
+        self._to_sync: set[TopicLog] = set()
+        self._synced_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="aioproduce spool writer", daemon=True)
+        self._ended: Callable[[BaseException | None], None] = lambda _: None
+
+    # -- called in the loop ---
+
+    def open(self) -> None:
+        """Open the logs that are there; it may take a while, so call it in a thread.
+
+        Raises:
+            OSError: if the directory cannot be read.
+        """
+        for name in self._disk.names(self._directory):
+            if name.endswith(PARTITION_SUFFIX):
+                self._open(name.removesuffix(PARTITION_SUFFIX))
+
+    def start(self, ended: Callable[[BaseException | None], None]) -> None:
+        """Start the thread.
+
+        Args:
+            ended: Called in the loop when the thread has ended, with the reason if it is a bug.
+        """
+        self._ended = ended
+        self._thread.start()
+
+    def submit(self, appends: Iterable[Append]) -> None:
+        """Append batches; each is answered."""
+        with self._condition:
+            self._appends += appends
+            self._condition.notify()
+
+    def settle(self, settle: Settle) -> None:
+        """Move a position; it is answered."""
+        with self._condition:
+            self._settles.append(settle)
+            self._condition.notify()
+
+    def close(self) -> None:
+        """Write what was submitted, seal the logs, end the thread. What finds no room fails at once."""
+        with self._condition:
+            self._is_closing = True
+            self._condition.notify()
+
+    def topics(self) -> list[str]:
+        """Return the topics that have a log."""
+        return list(self._logs)
+
+    def position(self, topic: str) -> int:
+        """Return a log's durable position; 0 if there is no log."""
+        log = self._logs.get(topic)
+        return 0 if log is None else log.position
+
+    def directory_of(self, topic: str) -> str:
+        """Return the directory of a topic's log."""
+        return f"{self._directory}/{topic}{PARTITION_SUFFIX}"
+
+    def life_begins_at(self, topic: str) -> int:
+        """Return the first offset of this process: before it is what earlier ones have stored."""
+        log = self._logs.get(topic)
+        return 0 if log is None else log.life_begins_at
+
+    def segments(self, topic: str) -> list[Segment]:
+        """Return a log's segments."""
+        log = self._logs.get(topic)
+        return [] if log is None else log.snapshot()
+
+    def stored_bytes_of(self, topic: str) -> int:
+        """Return the bytes of a topic's log."""
+        log = self._logs.get(topic)
+        return 0 if log is None else log.stored_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all logs."""
+        return sum(log.stored_bytes for log in list(self._logs.values()))
+
+    # -- the thread ---
+
+    def _run(self) -> None:
+        reason: BaseException | None = None
+        try:
+            while self._turn():
+                pass
+            self._close_logs()
+        except BaseException as error:
+            reason = error
+        self._call_in_loop(partial(self._ended, reason))
+
+    def _turn(self) -> bool:
+        """Do what waits; return false after the last turn."""
+        settles, appends, is_last = self._wait()
+        for settle in settles:
+            self._call_in_loop(partial(settle.answer, self._settle(settle)))
+        if appends:
+            self._append(appends)
+            self._call_in_loop(partial(_answer, appends))
+        if self._to_sync and self._now() >= self._synced_at + self._settings.sync_interval:
+            self._sync_late()
+        return not is_last
+
+    def _wait(self) -> tuple[list[Settle], list[Append], bool]:
+        """Wait for work; return the positions to move, the appends that go on, and whether these are the last."""
+        with self._condition:
+            while True:
+                settles = list(self._settles)
+                self._settles.clear()
+                appends = self._take()
+                is_last = self._is_closing and not self._appends
+                if settles or appends or is_last:
+                    return settles, appends, is_last
+                at = self._wakes_at()
+                if at <= (now := self._now()):
+                    return [], [], False
+                self._condition.wait(None if at == inf else at - now)
+
+    def _wakes_at(self) -> float:
+        """Return when there is something to do without a call."""
+        sync_at = self._synced_at + self._settings.sync_interval if self._to_sync else inf
+        return min(sync_at, self._appends[0].deadline if self._appends else inf)
+
+    def _take(self) -> list[Append]:
+        """Take the appends that have room, and those that wait no longer."""
+        taken: list[Append] = []
+        stored = self.stored_bytes
+        waits = self._settings.when_full is FullPolicy.BLOCK and not self._is_closing
+        now = self._now()
+        while self._appends:
+            append = self._appends[0]
+            if stored + append.size <= self._settings.max_bytes or not stored:
+                stored += append.size
+            elif waits and now < append.deadline:
+                break
+            else:
+                append.error = QueueIsFullError()
+            taken.append(self._appends.popleft())
+        return taken
+
+    def _append(self, appends: list[Append]) -> None:
+        by_topic: dict[str, list[Append]] = {}
+        for append in appends:
+            if append.error is None:
+                by_topic.setdefault(append.topic, []).append(append)
+        for topic, group in by_topic.items():
+            try:
+                log = self._open(topic)
+                self._append_group(log, group)
+            except OSError as error:
+                for append in group:
+                    if append.offset < 0:
+                        append.error = error
+                _log.error("the spool cannot store records of %s: %s", topic, error)
+
+    def _append_group(self, log: TopicLog, group: list[Append]) -> None:
+        done = 0
+        try:
+            while done < len(group):
+                count = log.append([append.buffers for append in group[done:]])
+                offset = log.next_offset
+                for append in reversed(group[done : done + count]):
+                    append.end_offset = offset
+                    offset -= read_sealed(append.buffers[0])[1]
+                    append.offset = offset
+                done += count
+        finally:
+            if self._settings.sync is SyncPolicy.ALWAYS:
+                self._sync(log, group[:done])
+            elif self._settings.sync is SyncPolicy.INTERVAL:
+                if not self._to_sync:
+                    self._synced_at = self._now()
+                self._to_sync.add(log)
+
+    def _sync(self, log: TopicLog, group: list[Append]) -> None:
+        try:
+            log.sync()
+        except OSError as error:
+            failure = PossiblyStoredError(error.errno, error.strerror)
+            failure.__cause__ = error
+            for append in group:
+                append.offset, append.error = -1, failure
+            _log.error("the spool cannot make records durable: %s", error)
+
+    def _sync_late(self) -> None:
+        logs, self._to_sync = self._to_sync, set()
+        self._synced_at = self._now()
+        for log in logs:
+            self._sync(log, [])
+
+    def _settle(self, settle: Settle) -> OSError | None:
+        log = self._logs[settle.topic]
+        try:
+            log.settle(settle.position)
+            if self._appends:
+                log.drop_active()
+        except OSError as error:
+            _log.error("the spool cannot move its position in %s: %s", settle.topic, error)
+            return error
+        return None
+
+    def _open(self, topic: str) -> TopicLog:
+        log = self._logs.get(topic)
+        if log is None:
+            log = self._logs[topic] = TopicLog(
+                self._disk,
+                self.directory_of(topic),
+                self._settings.segment_bytes,
+                keeps=self._settings.sync is SyncPolicy.ALWAYS,
+            )
+        return log
+
+    def _close_logs(self) -> None:
+        for log in self._logs.values():
+            try:
+                log.close()
+            except OSError as error:
+                _log.error("the spool cannot seal a log: %s", error)
+
+    @staticmethod
+    def _now() -> float:
+        return time.monotonic()
+
+
+def _answer(appends: list[Append]) -> None:
+    for append in appends:
+        append.answer(append)
