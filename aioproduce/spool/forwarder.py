@@ -139,6 +139,7 @@ class TopicForwarder:
         self._sends: list[Waiter] = []
         self._settles: list[Waiter] = []
         self._again_from: int | None = None
+        self._ending: StillSpooledError | None = None
         self._is_moving = False
         self._moved_at = 0.0
         self._moved_to = reader.offset
@@ -149,6 +150,8 @@ class TopicForwarder:
     def stored(self, base_offset: int, end_offset: int) -> None:
         """Notice a new batch in the log, before the tasks that sent its records."""
         group = SpooledGroup(self.topic, base_offset, end_offset, self._producer._life.driver.make_waiter)
+        if self._ending is not None:
+            group.fail(self._ending)
         self.groups[base_offset] = group
         self._latest.append(group)
         for kept in self._keepers:
@@ -182,11 +185,22 @@ class TopicForwarder:
         """Return what waits."""
         return TopicBacklog(self._writer.stored_bytes_of(self.topic), self.forwarded, self.blocked_by)
 
-    def close(self) -> None:
-        """Settle the deliveries that are held: their records are on disk."""
+    def give_up(self, cause: BaseException | None) -> None:
+        """Settle the deliveries that are held, and those to come: their records are on disk, and stay there.
+
+        Args:
+            cause: What ended the forwarding; None for a close.
+        """
+        self._ending = ending = _still_spooled(self.topic)
+        ending.__cause__ = cause
         for group in list(self.groups.values()):
             if not group.is_settled:
-                group.fail(_still_spooled(self.topic))
+                group.fail(ending)
+
+    def close(self) -> None:
+        """Give up, and close the file that is read."""
+        if self._ending is None:
+            self.give_up(None)
         self._reader.close()
 
     async def _wait(self, waiters: list[Waiter], seconds: float = inf) -> None:

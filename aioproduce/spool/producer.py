@@ -390,6 +390,8 @@ class SpooledProducer:
     def _has_ended(self, error: BaseException | None) -> None:
         if error is not None and self._failure is None and self._directory is not None:
             self._failure = error
+            for forwarder in self._forwarders.values():
+                forwarder.give_up(error)
         self._changed()
 
     def _check_alive(self) -> None:
@@ -398,6 +400,12 @@ class SpooledProducer:
 
 
 def _check(config: ProducerConfig) -> None:
+    if config.acks == 0:
+        raise ConfigError(
+            "acks=0: a spooled producer removes from the disk what is acknowledged, and this acknowledges nothing; "
+            "set acks to all",
+            key="acks",
+        )
     if config.transactional_id is not None:
         raise ConfigError(
             "transactional.id: a spooled producer does not take one: it sends at least once",

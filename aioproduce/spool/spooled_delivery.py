@@ -15,6 +15,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, final, overload
 from weakref import WeakValueDictionary
 
+from aioproduce.portable_error import copy_of
+
 if TYPE_CHECKING:
     from aioproduce.drivers.base import Waiter
     from aioproduce.producer.deliveries import Deliveries
@@ -101,7 +103,7 @@ class SpooledGroup:
         """
         error = self._error or self._errors.get(index)
         if error is not None:
-            raise error
+            raise copy_of(error)  # the traceback of a raised error holds its caller's frames
         assert self._deliveries is not None
         return self._deliveries[index - self._first].result()
 

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -238,7 +239,8 @@ class SpoolWriter:
             self._close_logs()
         except BaseException as error:
             reason = error
-        self._call_in_loop(partial(self._ended, reason))
+        with suppress(RuntimeError):  # the loop was closed before the producer was: nobody is left to be told
+            self._call_in_loop(partial(self._ended, reason))
 
     def _turn(self) -> bool:
         """Do what waits; return false after the last turn."""

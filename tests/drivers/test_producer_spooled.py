@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import pytest
 
 from aioproduce import RecordMetadata
+from aioproduce.audit import Auditor
 from aioproduce.errors import (
     BrokerRejectedError,
     ConfigError,
@@ -195,6 +196,10 @@ def test_settings_are_checked(spool: Path) -> None:
         SpooledProducer("a:1", directory=spool, max_bytes=0)
     with pytest.raises(ConfigError, match=r"transactional\.id"):
         SpooledProducer("a:1", directory=spool, transactional_id="t")
+    with pytest.raises(ConfigError, match="acks=0"):
+        SpooledProducer("a:1", directory=spool, acks=0)
+    with pytest.raises(ConfigError, match="interceptors"):
+        SpooledProducer("a:1", directory=spool, interceptors=[Auditor()])
 
 
 async def test_a_record_that_can_never_be_sent_is_refused_early(cluster: FakeCluster, spool: Path) -> None:
@@ -291,6 +296,29 @@ async def test_damage_is_kept_and_what_is_behind_it_is_sent(
     assert json.loads(report.read_text())["first_offset"] == 1
     (kept,) = (spool / "quarantine").glob("*.bytes")
     assert b"1" * 50 in kept.read_bytes()
+
+
+async def test_a_bug_in_a_part_ends_the_whole_and_leaves_no_delivery_open(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    producer = SpooledProducer(cluster.bootstrap_servers, directory=spool)
+    await producer.start()
+    monkeypatch.setattr("aioproduce.spool.forwarder.BatchRows", bug)
+    delivery = await producer.send("one", b"1")
+    with pytest.raises(StillSpooledError) as caught:
+        await delivery
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError):
+        await producer.send("one", b"2")
+    with pytest.raises(ZeroDivisionError):
+        await producer.close()
+    monkeypatch.undo()
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as again:
+        await again.flush()
+    assert _values(cluster, "one") == [b"1"]
 
 
 async def test_a_closed_one_takes_nothing_more(cluster: FakeCluster, spool: Path) -> None:
