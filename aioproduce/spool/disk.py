@@ -24,12 +24,6 @@ _IOV_MAX: Final = 1024
 _MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
 _CANNOT_ALLOCATE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV})
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-def is_full(error: OSError) -> bool:
-    """Return whether an error says that the disk, or a quota of it, is full."""
-    return error.errno in _NO_SPACE
 
 
 class File(Protocol):

@@ -152,6 +152,7 @@ class SpoolWriter:
         self._settles: deque[Settle] = deque()
         self._is_closing = False
         self._logs: dict[str, TopicLog] = {}
+        self._stored_bytes = 0  # of all logs: a sum over them at each wake-up would be a pass over all topics
         self._to_sync: set[TopicLog] = set()
         self._synced_at = 0.0
         self._thread = threading.Thread(target=self._run, name="aioproduce spool writer", daemon=True)
@@ -224,11 +225,6 @@ class SpoolWriter:
         log = self._logs.get(topic)
         return 0 if log is None else log.stored_bytes
 
-    @property
-    def stored_bytes(self) -> int:
-        """The bytes of all logs."""
-        return sum(log.stored_bytes for log in list(self._logs.values()))
-
     # -- the thread ---
 
     def _run(self) -> None:
@@ -277,7 +273,7 @@ class SpoolWriter:
     def _take(self) -> list[Append]:
         """Take the appends that have room, and those that wait no longer."""
         taken: list[Append] = []
-        stored = self.stored_bytes
+        stored = self._stored_bytes
         waits = self._settings.when_full is FullPolicy.BLOCK and not self._is_closing
         now = self._now()
         while self._appends:
@@ -308,6 +304,7 @@ class SpoolWriter:
 
     def _append_group(self, log: TopicLog, group: list[Append]) -> None:
         done = 0
+        before = log.stored_bytes
         try:
             while done < len(group):
                 count = log.append([append.buffers for append in group[done:]])
@@ -318,6 +315,7 @@ class SpoolWriter:
                     append.offset = offset
                 done += count
         finally:
+            self._stored_bytes += log.stored_bytes - before
             if self._settings.sync is SyncPolicy.ALWAYS:
                 self._sync(log, group[:done])
             elif self._settings.sync is SyncPolicy.INTERVAL:
@@ -343,6 +341,7 @@ class SpoolWriter:
 
     def _settle(self, settle: Settle) -> OSError | None:
         log = self._logs[settle.topic]
+        before = log.stored_bytes
         try:
             log.settle(settle.position)
             if self._appends:
@@ -350,6 +349,8 @@ class SpoolWriter:
         except OSError as error:
             _log.error("the spool cannot move its position in %s: %s", settle.topic, error)
             return error
+        finally:
+            self._stored_bytes += log.stored_bytes - before
         return None
 
     def _open(self, topic: str) -> TopicLog:
@@ -361,6 +362,7 @@ class SpoolWriter:
                 self._settings.segment_bytes,
                 keeps=self._settings.sync is SyncPolicy.ALWAYS,
             )
+            self._stored_bytes += log.stored_bytes
         return log
 
     def _close_logs(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aioproduce.spool.batch_head import is_whole, read_head
-from aioproduce.spool.disk import FileSystem, is_full
+from aioproduce.spool.disk import FileSystem
 from aioproduce.spool.log_reader import LogReader
 from aioproduce.spool.position import Position
 from aioproduce.spool.quarantine import Quarantine
@@ -209,10 +208,3 @@ def test_other_files_in_a_log_are_left_alone(directory: Path) -> None:
     _append(log, [b"1"])
     assert [segment.base_offset for segment in find_segments(FileSystem(), str(directory))] == [0]
     assert (directory / "notes.txt").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    ("number", "expected"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)]
-)
-def test_a_full_disk_is_told_from_a_broken_one(number: int, expected: bool) -> None:
-    assert is_full(OSError(number, "")) is expected
