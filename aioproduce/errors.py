@@ -43,6 +43,8 @@
     ├── SpoolError                           the queue on disk does not take a record
     │   ├── SpoolDirectoryError              its directory cannot be used, or is not one of this version
     │   │   └── SpoolInUseError              another process uses it
+    │   ├── SpoolClonedError                 another process forwards a copy of the queue, exactly once
+    │   ├── SpoolPositionLostError           the cluster has forgotten what it had of the queue
     │   ├── SpoolFullError (TimeoutError)    it had no room in time; nothing was stored
     │   └── SpoolStorageError                the disk failed
     ├── TransactionError                     a transaction failed; `outcome` and `recover` say what is next
@@ -62,6 +64,7 @@
         ├── DisconnectedError                the connection was lost and no attempt was left
         ├── TransactionAbortedError          its transaction was aborted before it was sent
         ├── ForcedCloseError                 close() did not wait for it
+        ├── SpoolDroppedError                the queue on disk was full, or the record too old
         └── StillSpooledError                close() left it in the queue on disk, and the next start sends it
 
 `DeliveryError.possibly_written` says whether the record may be in the log in spite of the error. Once the answer to
@@ -600,6 +603,34 @@ class SpoolInUseError(SpoolDirectoryError):
     """Another producer uses a queue's directory."""
 
 
+class SpoolClonedError(SpoolError):
+    """Another process forwards the same queue to the same cluster, exactly once: one of the two is a copy.
+
+    Attributes:
+        directory: The queue's directory.
+    """
+
+    def __init__(self, message: str, *, directory: str) -> None:
+        super().__init__(message)
+        self.directory = directory
+
+
+class SpoolPositionLostError(SpoolError):
+    """The cluster does not know any more which records of a queue it has, and the queue forwards exactly once.
+
+    Attributes:
+        directory: The queue's directory.
+        topic: The topic.
+        position: The position that is known here: a transaction after it may have been committed.
+    """
+
+    def __init__(self, message: str, *, directory: str, topic: str, position: int) -> None:
+        super().__init__(message)
+        self.directory = directory
+        self.topic = topic
+        self.position = position
+
+
 class SpoolFullError(SpoolError, TimeoutError):
     """The queue had no room for a record in time. Nothing was stored."""
 
@@ -789,6 +820,13 @@ class DisconnectedError(DeliveryError):
 
 class ForcedCloseError(DeliveryError):
     """The producer was closed before the record was acknowledged."""
+
+
+class SpoolDroppedError(DeliveryError):
+    """The record was dropped from the queue on disk: the queue was full, or the record was too old.
+
+    The queue's settings allow that: `when_full="drop_oldest"`, `max_age_ms`.
+    """
 
 
 class StillSpooledError(DeliveryError):

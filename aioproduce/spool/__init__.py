@@ -4,7 +4,8 @@ So no outage of the network or the cluster reaches the application. The way of a
 
     SpooledProducer.send()
       -> the front Producer -> LocalBroker -> SpoolWriter -> TopicLog          (on disk: send() returns)
-      -> TopicForwarder <- LogReader;  -> the back Producer -> the cluster     (acknowledged: the delivery ends)
+      -> TopicForwarder or TransactionalForwarder <- TopicQueue <- LogReader
+      -> the queue's Producer -> the cluster                                   (acknowledged: the delivery ends)
 
 `topic_log`, `log_reader`, `position` and `segments` are the log on disk. They know neither an event loop nor a
 broker, and reach files only through `disk`, so the tests can cut the power between any two effects.
@@ -12,15 +13,17 @@ broker, and reach files only through `disk`, so the tests can cut the power betw
 
 from __future__ import annotations
 
-from aioproduce.spool.forwarder import TopicBacklog as TopicBacklog
 from aioproduce.spool.producer import SpooledProducer as SpooledProducer
 from aioproduce.spool.spooled_delivery import SpooledDeliveries as SpooledDeliveries
 from aioproduce.spool.spooled_delivery import SpooledDelivery as SpooledDelivery
+from aioproduce.spool.topic_queue import TopicBacklog as TopicBacklog
+from aioproduce.spool.transactional_forwarder import LostPosition as LostPosition
 from aioproduce.spool.writer import FullPolicy as FullPolicy
 from aioproduce.spool.writer import SyncPolicy as SyncPolicy
 
 __all__ = [
     "FullPolicy",
+    "LostPosition",
     "SpooledDeliveries",
     "SpooledDelivery",
     "SpooledProducer",

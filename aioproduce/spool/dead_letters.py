@@ -1,5 +1,7 @@
 """Records that the cluster will never accept: kept in a table, with the reason, until a person looks at them.
 
+Another table notes which records were dropped.
+
 The table is SQLite's (`dead-letters.db` in the spool's directory), since it is read, searched and emptied by tools.
 
 Invariants:
@@ -22,12 +24,19 @@ from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
     from aioproduce.core.batching.serialized_record import SerializedRecord
+    from aioproduce.spool.writer import Dropped
 
 NAME: Final = "dead-letters.db"
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS dead_letters (
     topic TEXT NOT NULL, id BLOB NOT NULL, key BLOB, value BLOB, headers TEXT NOT NULL, timestamp INTEGER NOT NULL,
     reason TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (topic, id)
+) WITHOUT ROWID
+"""
+_DROPPED_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS dropped (
+    topic TEXT NOT NULL, first_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL, records INTEGER NOT NULL,
+    reason TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (topic, first_offset)
 ) WITHOUT ROWID
 """
 _NEVER_ACCEPTED: Final = frozenset(
@@ -72,6 +81,20 @@ class DeadLetters:
         await self._in_thread(self._put, record, str(error))
         self.count += 1
 
+    async def mark_dropped(self, dropped: Dropped) -> None:
+        """Note which records were dropped.
+
+        Raises:
+            sqlite3.Error: if that failed.
+        """
+        row = (
+            *(dropped.topic, dropped.first_offset, dropped.end_offset),
+            dropped.record_count,
+            dropped.reason,
+        )
+        insert = "INSERT OR REPLACE INTO dropped VALUES (?, ?, ?, ?, ?, ?)"
+        await self._in_thread(self._execute, _DROPPED_SCHEMA, insert, (*row, time.time()))
+
     def _put(self, record: SerializedRecord, reason: str) -> None:
         *headers, (_, record_id) = record.headers or ()
         listed = [[name, None if value is None else b64encode(value).decode()] for name, value in headers]
@@ -79,11 +102,14 @@ class DeadLetters:
             *(record.topic, record_id, record.key, record.value, json.dumps(listed)),
             *(record.timestamp, reason, time.time()),
         )
+        self._execute(_SCHEMA, "INSERT OR REPLACE INTO dead_letters VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def _execute(self, schema: str, statement: str, row: tuple[object, ...]) -> None:
         connection = sqlite3.connect(self._path)
         try:
             with connection:
                 connection.execute("PRAGMA synchronous = FULL")
-                connection.execute(_SCHEMA)
-                connection.execute("INSERT OR REPLACE INTO dead_letters VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+                connection.execute(schema)
+                connection.execute(statement, row)
         finally:
             connection.close()

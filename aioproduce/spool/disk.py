@@ -78,6 +78,9 @@ class Disk(Protocol):
     def size(self, path: str) -> int:
         """Return a file's size in bytes."""
 
+    def written_at(self, path: str) -> float:
+        """Return when a file was last written, in seconds since the epoch."""
+
     def rename(self, old: str, new: str) -> None:
         """Give a file another name; a file that has this name is replaced."""
 
@@ -168,6 +171,10 @@ class FileSystem:
     def size(self, path: str) -> int:
         """Return a file's size."""
         return os.stat(path).st_size
+
+    def written_at(self, path: str) -> float:
+        """Return when a file was last written."""
+        return os.stat(path).st_mtime
 
     def rename(self, old: str, new: str) -> None:
         """Give a file another name."""

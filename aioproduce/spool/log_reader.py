@@ -102,6 +102,10 @@ class LogReader:
             self._leave(segment, following)
         return []
 
+    def pass_over(self, offset: int) -> None:
+        """Pass over what is before this offset, without looking for it: it was dropped."""
+        self.offset = max(self.offset, offset)
+
     def begin_at(self, offset: int) -> None:
         """Read from this offset on, which may have been read before."""
         self.close()

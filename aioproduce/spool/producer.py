@@ -1,13 +1,13 @@
 """`SpooledProducer`: a producer whose records are on disk before `send()` returns.
 
-Two producers do the work. The front one sends to the local broker, which is the disk; the back one sends to the
-cluster what the forwarders read from the disk. So both ways have one path of a record, one bound of memory, and
-one set of time-outs, and this module only joins them.
+Two producers do the work. The front one sends to the local broker, which is the disk; the queue's own one sends to
+the cluster what is read from the disk. So both ways have one path of a record, one bound of memory, and one set of
+time-outs, and this module only joins them. It also adopts, one after the other, the queues of dead workers.
 
 Invariants:
 
 1. Nothing returns before the record is written (`os`, `interval`) or durable (`always`).
-2. No outage of the cluster reaches the application: the back producer tries for as long as it runs, and what it
+2. No outage of the cluster reaches the application: a queue's producer tries for as long as it runs, and what it
    has not sent is on disk.
 3. The end of a part (the writer, a forwarder, a producer) by a bug is the end of the whole, and the next call
    raises it.
@@ -15,10 +15,10 @@ Invariants:
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
@@ -33,22 +33,20 @@ from aioproduce.errors import (
     FlushTimeoutError,
     ProducerClosedError,
     ProducerStateError,
+    SpoolDirectoryError,
     SpoolFullError,
     SpoolStorageError,
 )
 from aioproduce.producer.interceptors import auditor_of
 from aioproduce.producer.producer import Producer
 from aioproduce.records import NOT_GIVEN
-from aioproduce.spool.dead_letters import DeadLetters
-from aioproduce.spool.directory import SpoolDirectory
-from aioproduce.spool.disk import FileSystem
-from aioproduce.spool.forwarder import TopicForwarder
 from aioproduce.spool.local_broker import ADDRESS, LocalBroker
-from aioproduce.spool.log_reader import LogReader
-from aioproduce.spool.quarantine import Quarantine
+from aioproduce.spool.service_directory import ServiceDirectory
+from aioproduce.spool.spool_queue import Forwarding, SpoolQueue
 from aioproduce.spool.spooled_delivery import SpooledDeliveries, SpooledDelivery, SpooledGroup
 from aioproduce.spool.tasks import BackgroundTask, start_task
-from aioproduce.spool.writer import FullPolicy, SpoolWriter, SyncPolicy, WriterSettings
+from aioproduce.spool.transactional_forwarder import LostPosition
+from aioproduce.spool.writer import FullPolicy, SyncPolicy, WriterSettings
 from aioproduce.wire.error_codes import POLICY_VIOLATION
 
 if TYPE_CHECKING:
@@ -58,20 +56,18 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproduce.config import ProducerConfig
-    from aioproduce.drivers.base import Waiter
+    from aioproduce.drivers.base import Driver, Waiter
     from aioproduce.records import Headers
-    from aioproduce.spool.forwarder import TopicBacklog
+    from aioproduce.spool.directory import SpoolDirectory
+    from aioproduce.spool.topic_queue import TopicBacklog, TopicQueue
+
+_log = logging.getLogger("aioproduce.spool")
 
 # More than the writer may take for one group; what it takes longer for is possibly stored.
 _MARGIN: Final = 30.0
 _FRONT_BATCH: Final = 256 * 1024
-# Seconds that a forwarder waits for a topic or for room before it reports why.
-_BACK_BLOCK: Final = 30.0
-_FOR_EVER: Final = (2**31 - 1) / 1000
-# Bytes of one topic under way to the cluster. All topics have a share of the buffer, so those without a leader
-# leave room for the others.
-_MOST_WINDOW: Final = 4 * 1024 * 1024
-_LEAST_WINDOW: Final = 256 * 1024
+# Seconds between two looks for queues of dead workers.
+_ADOPT_EVERY: Final = 5.0
 
 
 @final
@@ -82,19 +78,25 @@ class SpooledProducer:
     returns may be awaited, too: for the acknowledgement of the cluster, whenever that comes. A record that a
     killed process left on disk is sent by the next one.
 
-    Each record reaches the cluster at least once. It carries the header `ap.id`, 24 bytes that are the same each
-    time it is sent.
+    Each record reaches the cluster at least once, or exactly once. It carries the header `ap.id`, 24 bytes that are
+    the same each time it is sent.
 
     Args:
         bootstrap_servers: As for `Producer`.
-        directory: The queue's directory, for this process alone; it is made if its parent exists.
+        directory: The directory of the service's queues; it is made if its parent exists. Each process takes a
+            queue of its own in it, and forwards the queues whose processes are gone.
         sync: When a record is durable: `"always"`, before `send()` returns, in groups of all that wait;
             `"interval"`, at most `sync_interval_ms` later; `"os"`, when the operating system writes its cache.
             The end of the process loses nothing with any of them.
         sync_interval_ms: For `sync="interval"`.
         max_bytes: The most bytes of the queue.
         when_full: `"block"`: `send()` waits for room, at most `max.block.ms`, first come, first served.
-            `"reject"`: it raises at once.
+            `"reject"`: it raises at once. `"drop_oldest"`: the oldest records make room; they are counted.
+        max_age_ms: The most milliseconds that a record waits; then it is dropped, and counted. None: no limit.
+        exactly_once: Whether the cluster gets each record once, by transactions, also across restarts. Readers
+            must set `isolation.level=read_committed`.
+        lost_position: For `exactly_once`, if the cluster has forgotten which records it has: `"resume"` from what is
+            known here, or `"refuse"`.
         segment_bytes: The most bytes of a file. A file is removed when all its records are forwarded.
         key_serializer: As for `Producer`.
         value_serializer: As for `Producer`.
@@ -120,6 +122,9 @@ class SpooledProducer:
         sync_interval_ms: float = 200,
         max_bytes: int = 10 * 1024**3,
         when_full: str | FullPolicy = FullPolicy.BLOCK,
+        max_age_ms: float | None = None,
+        exactly_once: bool = False,
+        lost_position: str | LostPosition = LostPosition.RESUME,
         segment_bytes: int = 16 * 1024**2,
         key_serializer: Callable[[Any], bytes | None] | None = None,
         value_serializer: Callable[[Any], bytes | None] | None = None,
@@ -137,14 +142,20 @@ class SpooledProducer:
             sync=_choice("sync", sync, SyncPolicy),
             sync_interval=_positive("sync_interval_ms", sync_interval_ms) / 1000,
             when_full=_choice("when_full", when_full, FullPolicy),
+            max_age=inf if max_age_ms is None else _positive("max_age_ms", max_age_ms) / 1000,
         )
+        self._forwarding = Forwarding(
+            config, exactly_once, _choice("lost_position", lost_position, LostPosition)
+        )
+        self._forwarding.producer(bytes(16))  # refuses settings that it cannot have
         self._front: Producer[Any, Any] = Producer(_front_config(config))
-        self._back: Producer[Any, Any] = Producer(_back_config(config))
-        self._directory: SpoolDirectory | None = None
-        self._forwarders: dict[str, TopicForwarder] = {}
-        self._tasks: list[BackgroundTask] = []
-        self._running_tasks = 0
-        self._writer_ended = False
+        self._service: ServiceDirectory | None = None
+        self._queue: SpoolQueue | None = None
+        self._adopted: SpoolQueue | None = None
+        self._adoption: BackgroundTask | None = None
+        self._orphan: SpoolDirectory | None = None
+        self._refused: set[str] = set()
+        self._is_closed = False
         self._failure: BaseException | None = None
         self._last_group: SpooledGroup | None = None
         self._changes: list[Waiter] = []
@@ -152,35 +163,57 @@ class SpooledProducer:
     # -- life ---
 
     async def start(self) -> None:
-        """Open the directory, and begin to forward what is in it. It waits for no broker.
+        """Open a queue, and begin to forward what is in it. It waits for no broker.
 
         Raises:
             SpoolDirectoryError: if the directory cannot be used.
-            SpoolInUseError: if another process uses it.
             ProducerStateError: if the producer was started before.
         """
-        if self._directory is not None:
+        if self._service is not None:
             raise ProducerStateError("a spooled producer is started once")
-        self._directory = directory = await anyio.to_thread.run_sync(SpoolDirectory, self._directory_path)
+        self._service = service = await anyio.to_thread.run_sync(ServiceDirectory, self._directory_path)
         try:
-            await self._back.start()
-            self._back._life.reports.is_told = True  # what it gives up is on disk, and not lost
-            self._driver = driver = self._back._life.driver
-            self._writer = SpoolWriter(FileSystem(), directory.logs, self._settings, driver.call_in_loop)
-            await anyio.to_thread.run_sync(self._writer.open)
-            self._writer.start(self._writer_has_ended)
+            self._queue = queue = await self._opened(service.take)
         except BaseException:
-            directory.close()
-            await self._back.close(0)
+            self._service = None
             raise
-        self._dead_letters = DeadLetters(directory.path, _in_thread)
         broker = LocalBroker(
-            *(self._writer, driver.on_next_turn, time.monotonic, self.config.max_block, self._was_stored)
+            *(queue.writer, self._on_next_turn, time.monotonic, self.config.max_block, queue.was_stored)
         )
         self._front._life.dial = broker.dial
-        await self._front.start()
-        for topic in self._writer.topics():
-            self._forwarder(topic)
+        try:
+            await self._front.start()
+        except BaseException:
+            queue.directory.close()
+            raise
+        await queue.start()
+        self._adoption = start_task(self._adopt, self._adoption_has_ended, "aioproduce spool adoption")
+
+    async def _opened(self, take: Callable[[], SpoolDirectory]) -> SpoolQueue:
+        """Take a queue's directory and open it."""
+        directory = await anyio.to_thread.run_sync(take)
+        queue = SpoolQueue(
+            directory, self._settings, self._forwarding, lambda: self._driver, self._changed, self._has_failed
+        )
+        try:
+            await anyio.to_thread.run_sync(queue.open)
+        except BaseException as error:
+            directory.close()
+            if isinstance(error, OSError):
+                raise SpoolDirectoryError(
+                    f"the queue in {directory.path} cannot be opened: {error.strerror or error}; it needs the "
+                    "right to read and to write, and room on the disk",
+                    directory=directory.path,
+                ) from error
+            raise
+        return queue
+
+    @property
+    def _driver(self) -> Driver:
+        return self._front._life.driver
+
+    def _on_next_turn(self, callback: Callable[[], None]) -> None:
+        self._driver.on_next_turn(callback)
 
     async def close(self, timeout: float | None = 5.0) -> None:
         """Store what was sent, forward what is on disk, and close.
@@ -192,39 +225,38 @@ class SpooledProducer:
         Raises:
             BaseException: what ended a part of it before.
         """
-        directory, self._directory = self._directory, None
-        if directory is None:
+        queue = self._queue
+        if queue is None or self._is_closed:
             return
+        self._is_closed = True
         try:
             await self._front.close()
             await self._drained(inf if timeout is None else self._driver.now() + timeout)
         finally:
             with self._driver.shielded():
-                await self._end(directory)
+                await self._end(queue)
         self._check_alive()
 
-    async def _end(self, directory: SpoolDirectory) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await self._back.close(0)
-        self._writer.close()
-        while self._running_tasks or not self._writer_ended:
-            waiter = self._driver.make_waiter()
-            self._changes.append(waiter)
-            await waiter.wait(inf)
-        for forwarder in self._forwarders.values():
-            forwarder.close()
-        directory.close()
+    async def _end(self, queue: SpoolQueue) -> None:
+        if self._adoption is not None:
+            self._adoption.cancel()
+        while self._adoption is not None:
+            await self._change(inf)
+        await queue.end()
 
     def _is_drained(self) -> bool:
-        return all(each.is_drained for each in self._forwarders.values())
+        return all(queue.is_drained for queue in (self._queue, self._adopted) if queue is not None)
+
+    async def _change(self, deadline: float) -> bool:
+        """Wait until something was settled or has ended; return false at the deadline."""
+        waiter = self._driver.make_waiter()
+        self._changes.append(waiter)
+        return await waiter.wait(deadline)
 
     async def _drained(self, deadline: float) -> None:
         """Wait until the queue is empty, at most until the deadline."""
         while self._failure is None and not self._is_drained():
-            waiter = self._driver.make_waiter()
-            self._changes.append(waiter)
-            if not await waiter.wait(deadline):
+            if not await self._change(deadline):
                 return
 
     def _changed(self) -> None:
@@ -289,7 +321,7 @@ class SpooledProducer:
             or not group.base_offset <= offset < group.end_offset
             or group.topic != metadata.topic
         ):
-            group = self._last_group = self._forwarder(metadata.topic).group_at(offset)
+            group = self._last_group = self._topic(metadata.topic).group_at(offset)
         return SpooledDelivery(group, offset - group.base_offset)
 
     async def send_many(
@@ -313,7 +345,7 @@ class SpooledProducer:
             SpoolStorageError: as `send()`.
         """
         self._check_alive()
-        with self._forwarder(topic).keeping_groups() as groups:
+        with self._topic(topic).keeping_groups() as groups:
             deliveries = await self._front.send_many(
                 topic, values, keys, timestamp=timestamp, headers=headers, timeout=timeout
             )
@@ -343,55 +375,68 @@ class SpooledProducer:
             )
 
     def backlog(self) -> dict[str, TopicBacklog]:
-        """Return what waits in the queue, by topic."""
-        return {topic: each.backlog() for topic, each in self._forwarders.items()}
+        """Return what waits in the queue of this process, by topic."""
+        return {} if self._queue is None else self._queue.backlog()
+
+    # -- adoption ---
+
+    async def _adopt(self) -> None:
+        """Forward the queues of dead workers, one after the other, without an end."""
+        try:
+            while True:
+                # It waits for the thread also when it is cancelled, so no lock is forgotten.
+                await anyio.to_thread.run_sync(self._look_for_an_orphan)
+                directory, self._orphan = self._orphan, None
+                if directory is None:
+                    await self._driver.make_waiter().wait(self._driver.now() + _ADOPT_EVERY)
+                else:
+                    await self._forward(directory)
+        finally:
+            if self._orphan is not None:
+                self._orphan.close()
+
+    def _look_for_an_orphan(self) -> None:
+        assert self._service is not None
+        self._orphan = self._service.next_orphan(self._refused)
+
+    async def _forward(self, orphan: SpoolDirectory) -> None:
+        """Forward a queue whose worker is gone."""
+        try:
+            self._adopted = queue = await self._opened(lambda: orphan)
+        except SpoolDirectoryError as error:
+            self._refused.add(orphan.path)
+            _log.error("the spool leaves a queue without a worker as it is: %s", error)
+            return
+        _log.warning("the spool forwards %s, whose worker is gone", orphan.path)
+        try:
+            await queue.start()
+            while not queue.is_drained:
+                await self._change(inf)
+        finally:
+            with self._driver.shielded():
+                await queue.end()
+            self._adopted = None
+
+    def _adoption_has_ended(self, error: BaseException | None) -> None:
+        self._adoption = None
+        if error is not None:
+            self._has_failed(error)
+        self._changed()
 
     # -- parts ---
 
-    def _forwarder(self, topic: str) -> TopicForwarder:
-        return self._forwarders.get(topic) or self._make_forwarder(topic)
-
-    def _make_forwarder(self, topic: str) -> TopicForwarder:
-        directory = self._directory
-        if directory is None:
+    def _topic(self, topic: str) -> TopicQueue:
+        if self._queue is None or self._is_closed:
+            self._front._life.check_callable()  # names the state
             raise ProducerClosedError("the spooled producer is closed")
-        disk = FileSystem()
-        reader = LogReader(
-            disk,
-            self._writer.directory_of(topic),
-            self._writer.position(topic),
-            Quarantine(disk, directory.quarantine),
-        )
-        forwarder = TopicForwarder(
-            *(topic, self._writer, reader, self._back, directory.spool_id, self._window, self._dead_letters),
-            *(_in_thread, self._changed),
-        )
-        self._forwarders[topic] = forwarder
-        for run in (forwarder.send_all, forwarder.settle_all):
-            self._running_tasks += 1
-            self._tasks.append(start_task(run, self._task_has_ended, f"aioproduce spool {topic}"))
-        return forwarder
+        return self._queue.topic(topic)
 
-    def _window(self) -> int:
-        share = self.config.buffer_memory // (1 + len(self._forwarders))
-        return max(_LEAST_WINDOW, min(_MOST_WINDOW, share))
-
-    def _was_stored(self, topic: str, base_offset: int, end_offset: int) -> None:
-        self._forwarder(topic).stored(base_offset, end_offset)
-
-    def _task_has_ended(self, error: BaseException | None) -> None:
-        self._running_tasks -= 1
-        self._has_ended(error)
-
-    def _writer_has_ended(self, error: BaseException | None) -> None:
-        self._writer_ended = True
-        self._has_ended(error)
-
-    def _has_ended(self, error: BaseException | None) -> None:
-        if error is not None and self._failure is None and self._directory is not None:
+    def _has_failed(self, error: BaseException) -> None:
+        if self._failure is None and not self._is_closed:
             self._failure = error
-            for forwarder in self._forwarders.values():
-                forwarder.give_up(error)
+            for queue in (self._queue, self._adopted):
+                if queue is not None:
+                    queue.give_up(error)
         self._changed()
 
     def _check_alive(self) -> None:
@@ -439,19 +484,6 @@ def _front_config(config: ProducerConfig) -> ProducerConfig:
     )
 
 
-def _back_config(config: ProducerConfig) -> ProducerConfig:
-    """Return the settings of the producer that sends to the cluster: bytes as they are, for as long as it takes."""
-    return replace(
-        config,
-        key_serializer=None,
-        value_serializer=None,
-        interceptors=(),
-        on_delivery_error=None,
-        delivery_timeout=_FOR_EVER,
-        max_block=max(config.max_block, _BACK_BLOCK),
-    )
-
-
 def _stored_error(error: DeliveryError) -> SpoolFullError | SpoolStorageError:
     if isinstance(error, BrokerRejectedError) and error.code == POLICY_VIOLATION:
         return SpoolFullError(
@@ -475,7 +507,3 @@ def _choice(name: str, value: Any, choices: type[Any]) -> Any:
     except ValueError:
         expected = ", ".join(repr(each.value) for each in choices)
         raise ConfigError(f"{name}: {value!r} is not one of {expected}", key=name) from None
-
-
-async def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    return await anyio.to_thread.run_sync(partial(function, *arguments), abandon_on_cancel=True)

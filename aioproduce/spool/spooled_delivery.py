@@ -12,15 +12,23 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, final, overload
+from typing import TYPE_CHECKING, Any, Protocol, final, overload
 from weakref import WeakValueDictionary
 
 from aioproduce.portable_error import copy_of
 
 if TYPE_CHECKING:
+    from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.drivers.base import Waiter
     from aioproduce.producer.deliveries import Deliveries
     from aioproduce.records import RecordMetadata
+
+
+class Outcomes(Protocol):
+    """The deliveries of a batch's records by the cluster."""
+
+    def __getitem__(self, index: int, /) -> DeliveryFuture:
+        """Return the delivery of a record; it has ended."""
 
 
 @final
@@ -54,7 +62,7 @@ class SpooledGroup:
         self.base_offset: int = base_offset
         self.end_offset: int = end_offset
         self._make_waiter = make_waiter
-        self._deliveries: Deliveries | None = None
+        self._deliveries: Outcomes | None = None
         self._first = 0
         self._errors: dict[int, BaseException] = {}
         self._error: BaseException | None = None
@@ -65,7 +73,7 @@ class SpooledGroup:
         """Whether the outcome is known."""
         return self._deliveries is not None or self._error is not None
 
-    def settle(self, deliveries: Deliveries, first: int, errors: dict[int, BaseException]) -> None:
+    def settle(self, deliveries: Outcomes, first: int, errors: dict[int, BaseException]) -> None:
         """Settle.
 
         Args:

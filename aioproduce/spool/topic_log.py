@@ -10,7 +10,8 @@ Invariants:
 3. After an error of an append nothing of it is in the log. If that cannot be ensured, the segment is given up.
 4. After an error of a sync the segment is given up: its batches that are not durable are written to another one,
    from memory, or from the file if their checksum is right. A sync is never tried again for the same file.
-5. A segment is removed after the position behind it is durable, never before.
+5. A segment is removed after the position behind it is durable, never before. That holds for one that is dropped,
+   too.
 6. A segment ends where the next one begins: offsets behind that are those of a segment that was given up.
 """
 
@@ -22,7 +23,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
-from aioproduce.spool.batch_head import PREFIX_SIZE, is_whole, prefix, read_head, read_sealed
+from aioproduce.spool.batch_head import HEAD_SIZE, PREFIX_SIZE, is_whole, prefix, read_head, read_sealed
 from aioproduce.spool.position import Position
 from aioproduce.spool.segments import Extent, Segment, find_segments, next_life
 
@@ -62,6 +63,8 @@ class TopicLog:
         life_begins_at: The first offset of this life; see `segments`.
         next_offset: The offset of the next record.
         position: The durable position.
+        dropped_to: The offset behind the last record that was dropped; readers pass over what is before it.
+        has_position: Whether the position was moved in this life or an earlier one.
         stored_bytes: The bytes of all segments' batches; an earlier life's last segment counts as large as its
             file.
     """
@@ -82,6 +85,8 @@ class TopicLog:
         "_sizes",
         "_synced_offset",
         "_synced_size",
+        "dropped_to",
+        "has_position",
         "life_begins_at",
         "next_offset",
         "segments",
@@ -97,12 +102,14 @@ class TopicLog:
         self._is_new = True  # an earlier process may have made the directory and synced nothing
         self._position = Position(disk, directory)
         self.segments: deque[Segment] = deque(find_segments(disk, directory))
+        self.has_position: bool = self._position.offset is not None
         if self._position.offset is None:
             self._position.offset = self.segments[0].base_offset if self.segments else 0
         self._sizes = {each.base_offset: disk.size(f"{directory}/{each.name}") for each in self.segments}
         self.stored_bytes: int = sum(self._sizes.values())
         self.life_begins_at: int = self._first_offset()
         self.next_offset: int = self.life_begins_at
+        self.dropped_to: int = 0
         self._file: File | None = None
         self._active = Segment(self.next_offset, Extent(0, self.next_offset))
         self._room = 0
@@ -114,6 +121,11 @@ class TopicLog:
         for name in _STRAYS:
             with suppress(FileNotFoundError):
                 disk.unlink(f"{directory}/{name}")
+
+    def begin_life_at(self, offset: int) -> None:
+        """Append from this offset on, which is not before `life_begins_at`; nothing was appended yet."""
+        self.life_begins_at = self.next_offset = self._synced_offset = offset
+        self._active = Segment(offset, Extent(0, offset))
 
     def _first_offset(self) -> int:
         last = self.segments[-1].base_offset if self.segments else -1
@@ -363,8 +375,10 @@ class TopicLog:
             OSError: if the position could not be made durable, and nothing is dropped; or if a segment could not be
                 removed, which the next opening tries again.
         """
+        position = max(position, self.dropped_to)
         if position != self.position or not self._position.is_durable:
             self._position.move(position)
+            self.has_position = True
         self._remove_settled()
 
     def drop_active(self) -> None:
@@ -377,13 +391,66 @@ class TopicLog:
             self._seal()
             self._remove_settled()
 
+    # -- drop ---
+
+    def oldest_written_at(self) -> float:
+        """Return when the oldest segment was last written, in seconds since the epoch; never, if there is none.
+
+        Raises:
+            OSError: if the file system cannot tell.
+        """
+        if not self.stored_bytes:
+            return inf
+        return self._disk.written_at(f"{self._directory}/{self.segments[0].name}")
+
+    def seal(self) -> None:
+        """End the active segment: the next append begins another one.
+
+        Raises:
+            OSError: as in `sync()`.
+        """
+        self._seal()
+
+    def drop_oldest(self) -> tuple[int, int, int]:
+        """Drop the oldest segment, although its records are not settled.
+
+        Returns:
+            The first offset that was dropped, the offset behind the last, and the number of records.
+
+        Raises:
+            OSError: if the position could not be made durable, and nothing is dropped; or if the segment could not
+                be removed, which the next opening tries again.
+        """
+        if len(self.segments) == 1:
+            self._seal()
+        segment = self.segments[0]
+        first = max(segment.base_offset, self.position)
+        end = max(int(self._ends_at(0)), first)
+        count = end - first if segment.extent is not None else self._records_of(segment, first)
+        self.dropped_to = max(end, self.dropped_to)
+        self.settle(end)
+        return first, end, count
+
+    def _records_of(self, segment: Segment, first: int) -> int:
+        """Count the records of an earlier life's segment: it may end before the next one begins."""
+        file = self._disk.open(f"{self._directory}/{segment.name}")
+        count = at = 0
+        try:
+            while (head := read_head(file.read(at, HEAD_SIZE))) is not None:
+                count += max(head.end_offset - max(head.base_offset, first), 0)
+                at += head.size
+        finally:
+            file.close()
+        return count
+
     def _remove_settled(self) -> None:
         while self.segments and self._ends_at(0) <= self.position:
             segment = self.segments.popleft()
             path = f"{self._directory}/{segment.name}"
             size = self._sizes.pop(segment.base_offset, 0) if segment.extent is None else segment.extent.size
             self.stored_bytes -= size
-            if not self._has_spare and segment.extent and size >= self._segment_bytes // 2:
+            is_read = segment.base_offset < self.dropped_to  # a reader of it may not have passed it
+            if not self._has_spare and not is_read and segment.extent and size >= self._segment_bytes // 2:
                 self._disk.rename(path, f"{self._directory}/{_RECYCLED}")
                 self._has_spare = True
             else:

@@ -39,6 +39,10 @@ PARTITION_SUFFIX: Final = "-0"
 """What Kafka adds to a topic's name to get its directory; a spool's topics have one partition."""
 
 
+_SEGMENTS_IN_AGE: Final = 8
+"""A segment of a queue with an age limit takes records for this share of it, so the limit is exact to that."""
+
+
 class SyncPolicy(Enum):
     """When a record is durable."""
 
@@ -58,6 +62,8 @@ class FullPolicy(Enum):
     """`send()` waits for room, at most `max.block.ms`."""
     REJECT = "reject"
     """`send()` raises at once."""
+    DROP_OLDEST = "drop_oldest"
+    """The oldest records of the queue make room. They are counted, and marked in the dead letters' database."""
 
 
 class QueueIsFullError(Exception):
@@ -75,6 +81,7 @@ class WriterSettings:
         sync: When records are durable.
         sync_interval: Seconds, for `SyncPolicy.INTERVAL`.
         when_full: What happens to records that find no room.
+        max_age: Seconds after which records are dropped that wait; infinite by default.
     """
 
     segment_bytes: int = 16 * 1024 * 1024
@@ -82,6 +89,7 @@ class WriterSettings:
     sync: SyncPolicy = SyncPolicy.ALWAYS
     sync_interval: float = 0.2
     when_full: FullPolicy = FullPolicy.BLOCK
+    max_age: float = inf
 
 
 @final
@@ -126,6 +134,26 @@ class Settle:
     answer: Callable[[OSError | None], None]
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Records that were dropped.
+
+    Attributes:
+        topic: The topic.
+        first_offset: The first offset.
+        end_offset: The offset behind the last; between them may be offsets that nobody used.
+        record_count: The number of records.
+        reason: Why, as a clause.
+    """
+
+    topic: str
+    first_offset: int
+    end_offset: int
+    record_count: int
+    reason: str
+
+
 class SpoolWriter:
     """Writes the logs of one directory.
 
@@ -134,6 +162,9 @@ class SpoolWriter:
         directory: The directory of all logs; it exists.
         settings: The settings.
         call_in_loop: Calls a callable in the loop's thread, from any thread.
+
+    Attributes:
+        on_dropped: Called in the loop after records were dropped; set before the start.
     """
 
     def __init__(
@@ -146,12 +177,16 @@ class SpoolWriter:
         self._disk = disk
         self._directory = directory
         self._settings = settings
+        self.on_dropped: Callable[[Dropped], None] = lambda _: None
+        self._clock = _Clock()
+        self._expires_at = inf if settings.max_age == inf else self._now()
         self._call_in_loop = call_in_loop
         self._condition = threading.Condition()
         self._appends: deque[Append] = deque()
         self._settles: deque[Settle] = deque()
         self._is_closing = False
         self._logs: dict[str, TopicLog] = {}
+        self._life_begins_at = 0
         self._stored_bytes = 0  # of all logs: a sum over them at each wake-up would be a pass over all topics
         self._to_sync: set[TopicLog] = set()
         self._synced_at = 0.0
@@ -160,8 +195,11 @@ class SpoolWriter:
 
     # -- called in the loop ---
 
-    def open(self) -> None:
+    def open(self) -> tuple[int, int]:
         """Open the logs that are there; it may take a while, so call it in a thread.
+
+        Returns:
+            The first offset that no log has used, and the first that may wait in one.
 
         Raises:
             OSError: if the directory cannot be read.
@@ -169,6 +207,16 @@ class SpoolWriter:
         for name in self._disk.names(self._directory):
             if name.endswith(PARTITION_SUFFIX):
                 self._open(name.removesuffix(PARTITION_SUFFIX))
+        begins_at = max((log.life_begins_at for log in self._logs.values()), default=0)
+        return begins_at, min(
+            (log.position for log in self._logs.values() if log.segments), default=begins_at
+        )
+
+    def begin_life(self, begins_at: int) -> None:
+        """Store from this offset on, in each log; before the start."""
+        self._life_begins_at = begins_at
+        for log in self._logs.values():
+            log.begin_life_at(begins_at)
 
     def start(self, ended: Callable[[BaseException | None], None]) -> None:
         """Start the thread.
@@ -202,9 +250,14 @@ class SpoolWriter:
         return list(self._logs)
 
     def position(self, topic: str) -> int:
-        """Return a log's durable position; 0 if there is no log."""
+        """Return a log's durable position; the first offset of this process if there is no log."""
         log = self._logs.get(topic)
-        return 0 if log is None else log.position
+        return self._life_begins_at if log is None else log.position
+
+    def has_position(self, topic: str) -> bool:
+        """Return whether a log's position was ever moved: records of it were settled."""
+        log = self._logs.get(topic)
+        return log is not None and log.has_position
 
     def directory_of(self, topic: str) -> str:
         """Return the directory of a topic's log."""
@@ -213,7 +266,7 @@ class SpoolWriter:
     def life_begins_at(self, topic: str) -> int:
         """Return the first offset of this process: before it is what earlier ones have stored."""
         log = self._logs.get(topic)
-        return 0 if log is None else log.life_begins_at
+        return self._life_begins_at if log is None else log.life_begins_at
 
     def segments(self, topic: str) -> list[Segment]:
         """Return a log's segments."""
@@ -224,6 +277,11 @@ class SpoolWriter:
         """Return the bytes of a topic's log."""
         log = self._logs.get(topic)
         return 0 if log is None else log.stored_bytes
+
+    def dropped_to(self, topic: str) -> int:
+        """Return the offset behind the last dropped record of a topic."""
+        log = self._logs.get(topic)
+        return 0 if log is None else log.dropped_to
 
     # -- the thread ---
 
@@ -248,6 +306,8 @@ class SpoolWriter:
             self._call_in_loop(partial(_answer, appends))
         if self._to_sync and self._now() >= self._synced_at + self._settings.sync_interval:
             self._sync_late()
+        if self._now() >= self._expires_at:
+            self._expire()
         return not is_last
 
     def _wait(self) -> tuple[list[Settle], list[Append], bool]:
@@ -268,17 +328,18 @@ class SpoolWriter:
     def _wakes_at(self) -> float:
         """Return when there is something to do without a call."""
         sync_at = self._synced_at + self._settings.sync_interval if self._to_sync else inf
-        return min(sync_at, self._appends[0].deadline if self._appends else inf)
+        return min(sync_at, self._expires_at, self._appends[0].deadline if self._appends else inf)
 
     def _take(self) -> list[Append]:
         """Take the appends that have room, and those that wait no longer."""
         taken: list[Append] = []
         stored = self._stored_bytes
         waits = self._settings.when_full is FullPolicy.BLOCK and not self._is_closing
+        drops = self._settings.when_full is FullPolicy.DROP_OLDEST
         now = self._now()
         while self._appends:
             append = self._appends[0]
-            if stored + append.size <= self._settings.max_bytes or not stored:
+            if stored + append.size <= self._settings.max_bytes or not stored or drops:
                 stored += append.size
             elif waits and now < append.deadline:
                 break
@@ -295,6 +356,8 @@ class SpoolWriter:
         for topic, group in by_topic.items():
             try:
                 log = self._open(topic)
+                if self._settings.when_full is FullPolicy.DROP_OLDEST:
+                    self._make_room(sum(append.size for append in group))
                 self._append_group(log, group)
             except OSError as error:
                 for append in group:
@@ -353,6 +416,44 @@ class SpoolWriter:
             self._stored_bytes += log.stored_bytes - before
         return None
 
+    # -- drop ---
+
+    def _make_room(self, size: int) -> None:
+        """Drop the oldest segments until there is room for this many bytes, or nothing is left."""
+        while self._stored_bytes and self._stored_bytes + size > self._settings.max_bytes:
+            topic = min(self._logs, key=lambda each: self._logs[each].oldest_written_at())
+            if not self._drop_from(topic, f"the queue had its {self._settings.max_bytes} bytes"):
+                return
+
+    def _expire(self) -> None:
+        """Drop segments that are too old, and end the active ones, so that each has a short span of time."""
+        share = self._settings.max_age / _SEGMENTS_IN_AGE
+        self._expires_at = self._now() + share
+        oldest = self._clock.wall() - self._settings.max_age
+        reason = f"it was older than {self._settings.max_age:g} s"
+        for topic, log in self._logs.items():
+            try:
+                while log.oldest_written_at() <= oldest and self._drop_from(topic, reason):
+                    pass
+                log.seal()
+            except OSError as error:
+                _log.error("the spool cannot look for old records of %s: %s", topic, error)
+
+    def _drop_from(self, topic: str, reason: str) -> bool:
+        """Drop a topic's oldest segment; return whether that has made room."""
+        log = self._logs[topic]
+        before = log.stored_bytes
+        try:
+            first, end, count = log.drop_oldest()
+        except OSError as error:
+            _log.error("the spool cannot drop the oldest records of %s: %s", topic, error)
+            return False
+        finally:
+            self._stored_bytes += log.stored_bytes - before
+        if count:
+            self._call_in_loop(partial(self.on_dropped, Dropped(topic, first, end, count, reason)))
+        return True
+
     def _open(self, topic: str) -> TopicLog:
         log = self._logs.get(topic)
         if log is None:
@@ -362,6 +463,7 @@ class SpoolWriter:
                 self._settings.segment_bytes,
                 keeps=self._settings.sync is SyncPolicy.ALWAYS,
             )
+            log.begin_life_at(max(log.life_begins_at, self._life_begins_at))
             self._stored_bytes += log.stored_bytes
         return log
 
@@ -375,6 +477,24 @@ class SpoolWriter:
     @staticmethod
     def _now() -> float:
         return time.monotonic()
+
+
+class _Clock:
+    """The wall clock, without its jumps: records that are not old must not be dropped after one."""
+
+    __slots__ = ("_monotonic", "_wall")
+
+    def __init__(self) -> None:
+        self._wall = time.time()
+        self._monotonic = time.monotonic()
+
+    def wall(self) -> float:
+        """Return seconds since the epoch: the earlier of the clock, and of what it was plus the time since then.
+
+        After a jump forward the second is right for older files. After a jump back, new files have the clock's
+        time.
+        """
+        return min(time.time(), self._wall + time.monotonic() - self._monotonic)
 
 
 def _answer(appends: list[Append]) -> None:

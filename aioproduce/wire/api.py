@@ -79,6 +79,9 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
         ApiKey.END_TXN: (0, 5),
         ApiKey.TXN_OFFSET_COMMIT: (0, 5),
         ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+        # A spool that forwards exactly once reads its positions. v7 is the first that can wait for the end of open
+        # transactions (KIP-447); v8 asks for several groups.
+        ApiKey.OFFSET_FETCH: (7, 7),
         # `aioproduce txn` uses these.
         ApiKey.LIST_TRANSACTIONS: (0, 2),
         ApiKey.DESCRIBE_PRODUCERS: (0, 0),

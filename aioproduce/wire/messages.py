@@ -277,6 +277,21 @@ class TxnOffsetCommitResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetFetchResponse:
+    """A group's committed offsets.
+
+    Attributes:
+        throttle: Seconds that the client shall wait.
+        error_code: 0, or the reason why there are no offsets.
+        offsets: An error code and an offset for each partition; -1: none is committed.
+    """
+
+    throttle: float
+    error_code: int
+    offsets: Mapping[TopicPartition, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class EndTxnResponse:
     """Whether the transaction has ended.
 
@@ -417,6 +432,7 @@ Message: TypeAlias = (
     | AddPartitionsToTxnResponse
     | AddOffsetsToTxnResponse
     | TxnOffsetCommitResponse
+    | OffsetFetchResponse
     | EndTxnResponse
     | DescribeTransactionsResponse
     | ListTransactionsResponse

@@ -39,6 +39,30 @@ def encode_find_coordinator(
     )
 
 
+def encode_offset_fetch(
+    version: int, correlation_id: int, client_id: str, group_id: str, partitions: Iterable[TopicPartition]
+) -> bytes:
+    """Encode a request for a group's committed offsets, which waits for the end of open transactions.
+
+    Raises:
+        ValueError: If a string is longer than the protocol can carry.
+    """
+    topic_class = schema.request_module(ApiKey.OFFSET_FETCH, version).OffsetFetchRequestTopic
+    topics = tuple(
+        make(topic_class, name=checked_string(topic), partition_indexes=tuple(indexes))
+        for topic, indexes in _by_topic((one.topic, one.partition) for one in partitions).items()
+    )
+    return encode(
+        ApiKey.OFFSET_FETCH,
+        version,
+        correlation_id,
+        client_id,
+        group_id=checked_string(group_id),
+        topics=topics,
+        require_stable=True,
+    )
+
+
 def encode_add_partitions_to_txn(
     version: int,
     correlation_id: int,

@@ -22,6 +22,7 @@ from aioproduce.wire.messages import (
     EndTxnResponse,
     FindCoordinatorResponse,
     ListTransactionsResponse,
+    OffsetFetchResponse,
     PartitionProducers,
     TransactionDescription,
     TransactionListing,
@@ -156,12 +157,25 @@ def _write_markers(body: Mapping[str, Any]) -> WriteTxnMarkersResponse:
     )
 
 
+def _offsets_fetched(body: Mapping[str, Any]) -> OffsetFetchResponse:
+    return OffsetFetchResponse(
+        _throttle(body),
+        body["error_code"],
+        {
+            TopicPartition(topic["name"], each["partition_index"]): (each["error_code"], each["committed_offset"])
+            for topic in body["topics"]
+            for each in topic["partitions"]
+        },
+    )
+
+
 TRANSACTION_CONVERTERS: Final[Mapping[int, Callable[[Mapping[str, Any]], Message]]] = MappingProxyType(
     {
         ApiKey.FIND_COORDINATOR: _find_coordinator,
         ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
         ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets,
         ApiKey.TXN_OFFSET_COMMIT: _offset_commit,
+        ApiKey.OFFSET_FETCH: _offsets_fetched,
         ApiKey.END_TXN: _end_txn,
         ApiKey.DESCRIBE_TRANSACTIONS: _describe,
         ApiKey.LIST_TRANSACTIONS: _list,

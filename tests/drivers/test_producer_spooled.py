@@ -63,14 +63,14 @@ def _ids(cluster: FakeCluster, topic: str) -> list[bytes | None]:
 
 
 def _describe(spool: Path, description: str) -> None:
-    spool.mkdir(exist_ok=True)
-    (spool / "spool.json").write_text(description)
+    (spool / "queue-0").mkdir(parents=True, exist_ok=True)
+    (spool / "queue-0" / "spool.json").write_text(description)
 
 
 async def test_a_record_is_on_disk_and_then_in_the_cluster(cluster: FakeCluster, spool: Path) -> None:
     async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as producer:
         delivery = await producer.send("one", b"value", b"key", headers=[("name", b"1")], timestamp=12345)
-        assert (spool / "logs" / "one-0" / "00000000000000000000.log").stat().st_size > 0
+        assert (spool / "queue-0" / "logs" / "one-0" / "00000000000000000000.log").stat().st_size > 0
         metadata = await delivery
     (record,) = cluster.records("one")
     assert metadata == RecordMetadata("one", 0, 0, 12345, 3, 5)
@@ -243,7 +243,7 @@ async def test_what_the_cluster_never_accepts_goes_to_the_dead_letters(
         await (await producer.send("one", b"value", b"key"))
         await producer.flush()
     assert _values(cluster, "one") == [b"value"]
-    with closing(sqlite3.connect(spool / "dead-letters.db")) as table:
+    with closing(sqlite3.connect(spool / "queue-0" / "dead-letters.db")) as table:
         rows = table.execute(
             "SELECT topic, key, value, headers, timestamp, reason FROM dead_letters"
         ).fetchall()
@@ -285,16 +285,16 @@ async def test_damage_is_kept_and_what_is_behind_it_is_sent(
         for number in range(3):
             await producer.send("one", b"%d" % number * 100)
         await producer.close(0)
-    log = spool / "logs" / "one-0" / "00000000000000000000.log"
+    log = spool / "queue-0" / "logs" / "one-0" / "00000000000000000000.log"
     content = bytearray(log.read_bytes())
     content[content.index(b"1" * 100) + 50] ^= 1
     log.write_bytes(content)
     async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as producer:
         await producer.flush()
     assert _values(cluster, "one") == [b"0" * 100, b"2" * 100]
-    (report,) = (spool / "quarantine").glob("*.json")
+    (report,) = (spool / "queue-0" / "quarantine").glob("*.json")
     assert json.loads(report.read_text())["first_offset"] == 1
-    (kept,) = (spool / "quarantine").glob("*.bytes")
+    (kept,) = (spool / "queue-0" / "quarantine").glob("*.bytes")
     assert b"1" * 50 in kept.read_bytes()
 
 
@@ -306,7 +306,7 @@ async def test_a_bug_in_a_part_ends_the_whole_and_leaves_no_delivery_open(
 
     producer = SpooledProducer(cluster.bootstrap_servers, directory=spool)
     await producer.start()
-    monkeypatch.setattr("aioproduce.spool.forwarder.BatchRows", bug)
+    monkeypatch.setattr("aioproduce.spool.topic_queue.BatchRows", bug)
     delivery = await producer.send("one", b"1")
     with pytest.raises(StillSpooledError) as caught:
         await delivery
@@ -377,7 +377,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
     """The errors of the next calls, by kind of call."""
     failures: dict[str, list[int]] = {}
     monkeypatch.setattr(_Broken, "failures", failures)
-    monkeypatch.setattr("aioproduce.spool.producer.FileSystem", _Broken)
+    monkeypatch.setattr("aioproduce.spool.spool_queue.FileSystem", _Broken)
     return failures
 
 
@@ -404,7 +404,7 @@ async def test_a_sync_that_fails_is_not_tried_again_and_the_record_is_stored_els
         await producer.send("one", b"2")
         await producer.send("one", b"3")
         await producer.flush()
-        names = sorted(path.name for path in (spool / "logs" / "one-0").glob("*.log"))
+        names = sorted(path.name for path in (spool / "queue-0" / "logs" / "one-0").glob("*.log"))
     assert _values(cluster, "one") == [b"1", b"2", b"3"]
     assert len(names) >= 1
     assert names[-1] > "00000000000000000000.log"

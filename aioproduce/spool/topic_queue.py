@@ -1,0 +1,464 @@
+"""What one topic has in a queue: read it from the log, send it, settle it, and move the position.
+
+Two forwarders use it: `forwarder` for at least once, `transactional_forwarder` for exactly once. They decide when
+something is sent and settled; how is here.
+
+Invariants:
+
+1. Batches are sent in the order of the log. A new record never overtakes one that was stored before it.
+2. A record that is sent again has the same id, in the header `ap.id`: the id of the life that stored it, and its
+   offset.
+3. The position moves over a batch when each of its records is acknowledged, in the dead letters, or dropped, and
+   every batch before it was passed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from aioproduce._native.batch_rows import BatchRows
+from aioproduce._native.bulk_append import BulkAppender
+from aioproduce._native.record_numbers import RecordNumbers
+from aioproduce._native.topic_appender import NO_PARTITION
+from aioproduce.core.batching.serialized_record import SerializedRecord
+from aioproduce.errors import SpoolDroppedError, StillSpooledError
+from aioproduce.producer.deliveries import Deliveries
+from aioproduce.records import TopicPartition
+from aioproduce.spool.spooled_delivery import Groups, SpooledGroup
+from aioproduce.spool.writer import Dropped, Settle
+
+if TYPE_CHECKING:
+    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.drivers.base import Driver
+    from aioproduce.errors import DeliveryError
+    from aioproduce.producer.life import ProducerLife
+    from aioproduce.producer.transaction_life import TransactionLife
+    from aioproduce.records import Header
+    from aioproduce.spool.dead_letters import DeadLetters
+    from aioproduce.spool.directory import SpoolDirectory
+    from aioproduce.spool.log_reader import Batch, LogReader
+    from aioproduce.spool.quarantine import Damage
+    from aioproduce.spool.writer import SpoolWriter
+
+_log = logging.getLogger("aioproduce.spool")
+
+ID_HEADER: Final = "ap.id"
+PARTITION_HEADER: Final = "ap.partition"
+"""The partition that the application has chosen; the cluster does not see it."""
+
+_READ_BYTES: Final = 256 * 1024
+_MOST_ROWS: Final = 1024
+# Seconds between two moves of the position. A killed process sends again what it has settled since the last.
+_MOVE_EVERY: Final = 0.2
+# A topic of the local broker has at most five batches under way, so a task that wakes finds its batch here.
+_LATEST: Final = 16
+_PARTITION_BYTES: Final = PARTITION_HEADER.encode()
+
+
+class TopicBacklog(NamedTuple):
+    """What a topic has in the queue.
+
+    Attributes:
+        stored_bytes: Bytes on disk, in files that are not removed yet.
+        forwarded: Records that were acknowledged since the start.
+        blocked_by: Why the topic cannot be sent to at present, or None.
+        dropped: Records that were dropped since the start, because the queue was full or they were too old.
+    """
+
+    stored_bytes: int
+    forwarded: int
+    blocked_by: BaseException | None
+    dropped: int = 0
+
+
+@final
+@dataclass(slots=True)
+class Sent:
+    """A batch of the log that was sent, until it is settled.
+
+    Attributes:
+        batch: The batch.
+        rows: Its records.
+        deliveries: Their deliveries by the cluster, in their order; those of `left_out` have none.
+        first: The first row that was sent.
+        left_out: Rows that were not sent, since they are in the dead letters, in order.
+    """
+
+    batch: Batch
+    rows: BatchRows
+    deliveries: Deliveries
+    first: int
+    left_out: list[int]
+
+    def row(self, index: int) -> int:
+        """Return the row of a delivery."""
+        row = self.first + index
+        for left_out in self.left_out:
+            row += left_out <= row
+        return row
+
+
+@final
+class TopicQueue:
+    """The queue of one topic.
+
+    Args:
+        topic: The topic.
+        writer: Writes the log, and moves its position.
+        reader: Reads the log, from its position on.
+        directory: Has the ids of the queue's lives.
+        dead_letters: Takes what the cluster will never accept.
+        driver: The loop's side.
+        read: Calls a function in another thread.
+        changed: Called when something was settled.
+
+    Attributes:
+        topic: The topic.
+        groups: The groups of deliveries that somebody holds.
+        forwarded: Records that were acknowledged.
+        dropped: Records that were dropped.
+        blocked_by: Why the topic cannot be sent to at present, or None.
+        has_new: Called when something was stored, or dropped.
+        was_moved: Called when the position was moved, or could not be.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        writer: SpoolWriter,
+        reader: LogReader,
+        directory: SpoolDirectory,
+        dead_letters: DeadLetters,
+        driver: Driver,
+        read: Callable[..., Awaitable[list[Batch]]],
+        changed: Callable[[], None],
+    ) -> None:
+        self.topic: str = topic
+        self.groups: Groups = Groups()
+        self.forwarded: int = 0
+        self.dropped: int = 0
+        self.blocked_by: BaseException | None = None
+        self.has_new: Callable[[], None] = _nobody_waits
+        self.was_moved: Callable[[], None] = _nobody_waits
+        self._writer = writer
+        self._reader = reader
+        self._directory = directory
+        self._dead_letters = dead_letters
+        self._driver = driver
+        self._read = read
+        self._changed = changed
+        self._latest: deque[SpooledGroup] = deque(maxlen=_LATEST)
+        self._keepers: list[list[SpooledGroup]] = []
+        # What was read and not sent: only records whose `send()` is about to return are sent, so that each finds
+        # its group before its outcome comes.
+        self._ahead: deque[Batch] = deque()
+        self._stored_to = writer.life_begins_at(topic)
+        self._read_to = reader.offset
+        self._buried: dict[int, DeliveryError] = {}  # by offset, until the position is behind it
+        self._ending: StillSpooledError | None = None
+        self._is_moving = False
+        self._moved_at = -inf
+        self._moved_to = reader.offset
+        self._moves_to: int | None = None
+
+    # -- what is stored ---
+
+    def stored(self, base_offset: int, end_offset: int) -> None:
+        """Notice a new batch in the log, before the tasks that sent its records."""
+        group = SpooledGroup(self.topic, base_offset, end_offset, self._driver.make_waiter)
+        if self._ending is not None:
+            group.fail(self._ending)
+        self.groups[base_offset] = group
+        self._latest.append(group)
+        for kept in self._keepers:
+            kept.append(group)
+        self._stored_to = end_offset
+        self.has_new()
+
+    @contextmanager
+    def keeping_groups(self) -> Iterator[list[SpooledGroup]]:
+        """Keep the groups of all batches that are stored until the context ends, in order."""
+        kept: list[SpooledGroup] = []
+        self._keepers.append(kept)
+        try:
+            yield kept
+        finally:
+            self._keepers = [each for each in self._keepers if each is not kept]
+
+    def group_at(self, offset: int) -> SpooledGroup:
+        """Return the group of a record whose `send()` is about to return."""
+        return next(
+            group for group in reversed(self._latest) if group.base_offset <= offset < group.end_offset
+        )
+
+    def backlog(self) -> TopicBacklog:
+        """Return what waits."""
+        stored_bytes = self._writer.stored_bytes_of(self.topic)
+        return TopicBacklog(stored_bytes, self.forwarded, self.blocked_by, self.dropped)
+
+    def were_dropped(self, dropped: Dropped) -> None:
+        """Notice that the oldest records were dropped: their deliveries end."""
+        self.dropped += dropped.record_count
+        error = SpoolDroppedError(
+            f"the record for {self.topic!r} was dropped from the queue before the cluster acknowledged it: "
+            f"{dropped.reason}. Let the cluster take more, or raise the limit",
+            topic_partition=TopicPartition(self.topic, -1),
+            possibly_written=True,
+            attempts=0,
+            retriable=False,
+        )
+        for group in list(self.groups.values()):
+            if group.end_offset <= dropped.end_offset and not group.is_settled:
+                group.fail(error)
+        while self._ahead and self._ahead[0].head.end_offset <= dropped.end_offset:
+            self._ahead.popleft()
+        self._moved_to = max(self._moved_to, dropped.end_offset)
+        self.has_new()
+
+    def give_up(self, cause: BaseException | None) -> None:
+        """Settle the deliveries that are held, and those to come: their records are on disk, and stay there.
+
+        Args:
+            cause: What ended the forwarding; None for a close.
+        """
+        self._ending = ending = _still_spooled(self.topic)
+        ending.__cause__ = cause
+        for group in list(self.groups.values()):
+            if not group.is_settled:
+                group.fail(ending)
+
+    def close(self) -> None:
+        """Give up, and close the file that is read."""
+        if self._ending is None:
+            self.give_up(None)
+        self._reader.close()
+
+    # -- reading ---
+
+    @property
+    def next_batch(self) -> Batch | None:
+        """The next batch to send, if it was read."""
+        if self._ahead and self._ahead[0].head.end_offset <= self._stored_to:
+            return self._ahead[0]
+        return None
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether `read_ahead()` has something to read."""
+        return not self._ahead and self._read_to < self._stored_to
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that is stored was sent."""
+        return not self._ahead and self._read_to >= self._stored_to
+
+    async def read_ahead(self) -> None:
+        """Read the next batches of the log."""
+        stored_to = self._stored_to
+        segments = self._writer.segments(self.topic)
+        self._reader.pass_over(self._writer.dropped_to(self.topic))
+        self._ahead += await self._read(self._reader.read, segments, _READ_BYTES)
+        damages: list[Damage] = self._reader.damages
+        while damages:
+            _log.error("the spool is damaged: %s; they are kept in the quarantine", damages.pop(0))
+        # Between the last record of an earlier process and the first of this one are offsets that nobody used.
+        self._read_to = self._ahead[-1].head.end_offset if self._ahead else stored_to
+
+    def begin_again(self, offset: int) -> None:
+        """Send everything from an offset on, also what was sent before."""
+        self._ahead.clear()
+        self._reader.begin_at(offset)
+        self._read_to = offset
+
+    # -- sending ---
+
+    async def send_next(self, life: ProducerLife | TransactionLife, settled_to: int) -> Sent:
+        """Send the next batch, and return it.
+
+        Args:
+            life: Where it is sent.
+            settled_to: What is before this offset was settled; it may be within the batch after a restart.
+
+        Raises:
+            ProducerError: if it cannot be sent at present. It is still the next one.
+        """
+        batch = self._ahead[0]
+        head = batch.head
+        rows = BatchRows(batch.content, head.record_count, head.first_timestamp)
+        deliveries = Deliveries()
+        first = row = max(settled_to - head.base_offset, 0)
+        buried = sorted(each - head.base_offset for each in self._buried if each < head.end_offset)
+        left_out = [each for each in buried if each >= first]
+        has_partitions = bool(rows.headers) and _PARTITION_BYTES in bytes(batch.content)
+        for stop in (*left_out, head.record_count):
+            while row < stop:
+                if has_partitions:
+                    row = await self._send_row(life, deliveries, rows, row, head.base_offset)
+                else:
+                    row = await self._send_rows(life, deliveries, rows, row, stop, head.base_offset)
+            row = stop + 1
+        if self._ahead and self._ahead[0] is batch:  # it was not dropped meanwhile
+            self._ahead.popleft()
+        return Sent(batch, rows, deliveries, first, left_out)
+
+    async def _send_rows(
+        self,
+        life: ProducerLife | TransactionLife,
+        deliveries: Deliveries,
+        rows: BatchRows,
+        row: int,
+        stop: int,
+        base_offset: int,
+    ) -> int:
+        """Send some rows; return the next one."""
+        life.check_running()
+        appender = life.appenders.get(self.topic)
+        if appender is not None:
+            life_id = self._directory.life_id(base_offset)
+            bulk = BulkAppender(appender, NO_PARTITION, b"", RecordNumbers(life_id, base_offset + row))
+            span = bulk.append(
+                *(rows.values, rows.keys, rows.headers, None, rows.timestamps),
+                *(0, row, min(stop, row + _MOST_ROWS)),
+            )
+            deliveries._add_span(span)
+            row += len(span)
+            if len(span) and row < stop:
+                return row
+        return await self._send_row(life, deliveries, rows, row, base_offset) if row < stop else row
+
+    async def _send_row(
+        self,
+        life: ProducerLife | TransactionLife,
+        deliveries: Deliveries,
+        rows: BatchRows,
+        row: int,
+        base_offset: int,
+    ) -> int:
+        record = self._record(rows, row, base_offset + row)
+        delivery = life.admission.append_at_once(record)
+        if delivery is None:
+            delivery = await life.admission.append_waiting(record, None)
+        deliveries._add_future(delivery)
+        return row + 1
+
+    def _record(self, rows: BatchRows, row: int, offset: int) -> SerializedRecord:
+        headers: list[Header] = []
+        partition: int | None = None
+        for name, value in (rows.headers and rows.headers.at(row)) or ():
+            if name == PARTITION_HEADER and value is not None:
+                partition = int.from_bytes(value, "big")
+            else:
+                headers.append((name, value))
+        headers.append((ID_HEADER, self._directory.life_id(offset) + offset.to_bytes(8, "big")))
+        key = None if rows.keys is None else rows.keys.at(row)
+        timestamp = rows.timestamps.at(row)
+        assert timestamp is not None
+        return SerializedRecord(self.topic, key, rows.values.at(row), headers, partition, timestamp)
+
+    # -- settling ---
+
+    async def bury(self, sent: Sent, failed: dict[int, DeliveryError]) -> DeliveryError | None:
+        """Put what the cluster will never accept into the dead letters; return another failure, if there is one.
+
+        Args:
+            sent: The batch.
+            failed: Its failures, by the index of the delivery.
+        """
+        others = [error for error in failed.values() if not self._dead_letters.takes(error)]
+        for index, error in failed.items():
+            if self._dead_letters.takes(error):
+                row = sent.row(index)
+                offset = sent.batch.head.base_offset + row
+                await self._dead_letters.put(self._record(sent.rows, row, offset), error)
+                self._buried[offset] = error
+        return others[0] if others else None
+
+    def settle(self, sent: Sent) -> None:
+        """Settle a batch, all of whose records are acknowledged or buried: its deliveries end."""
+        head = sent.batch.head
+        self.blocked_by = None
+        errors: dict[int, BaseException] = {}
+        if self._buried:
+            for offset in [each for each in self._buried if each < head.end_offset]:
+                errors[offset - head.base_offset] = self._buried.pop(offset)
+        self.forwarded += len(sent.deliveries) + len(sent.left_out) - len(errors)
+        group = self.groups.get(head.base_offset)
+        if group is not None and not group.is_settled:
+            group.settle(_WithGaps(sent) if sent.left_out else sent.deliveries, sent.first, errors)
+
+    # -- the position ---
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the position is behind everything that was read, or is on its way there."""
+        return not self._is_moving and self._moved_to >= self._read_to
+
+    def pass_unused(self) -> None:
+        """Move the position over offsets that nobody used, if everything is sent and settled."""
+        if self.is_idle and self._moves_to is None and self._moved_to < self._read_to:
+            self._moves_to = self._read_to
+
+    @property
+    def moves_in(self) -> float:
+        """Seconds until the position is to be moved: not in sight, 0 or less for now."""
+        if self._moves_to is None or self._is_moving:
+            return inf
+        return self._moved_at + _MOVE_EVERY - self._driver.now()
+
+    def move(self, position: int) -> None:
+        """Move the position, now or soon: each move is a sync of the disk."""
+        self._moves_to = position
+        if self.moves_in <= 0:
+            self.move_now()
+
+    def move_now(self) -> None:
+        """Move the position where it is to be moved to."""
+        position, self._moves_to = self._moves_to, None
+        assert position is not None
+        self._moved_to = max(position, self._moved_to)
+        self._is_moving = True
+        self._moved_at = self._driver.now()
+        self._writer.settle(Settle(self.topic, position, partial(self._moved, position)))
+
+    def _moved(self, position: int, error: OSError | None) -> None:
+        self._is_moving = False
+        if error is not None and self._moves_to is None:
+            self._moves_to = position  # tried again
+        self.was_moved()
+        self._changed()
+
+
+@final
+class _WithGaps:
+    """The deliveries of a batch of which rows were not sent, as if they had been."""
+
+    __slots__ = ("_sent",)
+
+    def __init__(self, sent: Sent) -> None:
+        self._sent = sent
+
+    def __getitem__(self, index: int) -> DeliveryFuture:
+        row = self._sent.first + index
+        return self._sent.deliveries[index - sum(left_out < row for left_out in self._sent.left_out)]
+
+
+def _nobody_waits() -> None:
+    pass
+
+
+def _still_spooled(topic: str) -> StillSpooledError:
+    return StillSpooledError(
+        f"the producer was closed before the cluster acknowledged the record for {topic!r}; it is in the queue on "
+        "disk, and the next producer with this directory sends it",
+        topic_partition=TopicPartition(topic, -1),
+        possibly_written=True,
+        attempts=0,
+        retriable=True,
+    )

@@ -1,0 +1,433 @@
+"""Exactly once: the forwarder of all topics of a queue, in transactions that also commit the queue's positions.
+
+A position is an offset of the consumer group `aioproduce.spool.<id>`, for partition 0 of the topic. The group's
+offsets say which records the cluster has, whatever the process knew when it was killed. The position on disk is
+written after each commit, as a lower bound: it frees the disk, and helps if the cluster forgets the group.
+
+Invariants:
+
+1. A record and the position behind it are committed by the same transaction.
+2. Nothing is sent before the positions are known, and no transaction of an earlier owner of the id is open.
+3. Records whose commit has no known outcome are settled or sent again when the positions are known again.
+4. A topic whose records fail is left out for a while. A topic that the cluster does not show is never waited for
+   in a transaction. So neither holds another topic up for longer than `delivery.timeout.ms`.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, final
+
+from aioproduce.errors import (
+    DeliveryError,
+    ProducerError,
+    ProducerFencedError,
+    SpoolClonedError,
+    SpoolPositionLostError,
+    TransactionAbortedError,
+    TransactionError,
+    TransactionUnconfirmedError,
+)
+from aioproduce.spool.committed_positions import PARTITION, committed_positions
+from aioproduce.spool.forwarder import FIRST_PAUSE, LONGEST_PAUSE
+
+if TYPE_CHECKING:
+    from aioproduce.config import ProducerConfig
+    from aioproduce.drivers.base import Driver, Waiter
+    from aioproduce.producer.producer import Producer
+    from aioproduce.producer.transactions import Transaction
+    from aioproduce.spool.directory import SpoolDirectory
+    from aioproduce.spool.topic_queue import Sent, TopicQueue
+    from aioproduce.spool.writer import SpoolWriter
+
+_log = logging.getLogger("aioproduce.spool")
+
+# Seconds and bytes of one transaction. It ends earlier when nothing more is stored.
+_LONGEST: Final = 0.25
+_LARGEST: Final = 16 * 1024 * 1024
+# Seconds for one look for a topic that the cluster does not show.
+_LOOK: Final = 2.0
+# The cluster forgets the offsets of a group that commits none (offsets.retention.minutes, a week by default).
+_DAY: Final = 24 * 60 * 60.0
+
+
+class LostPosition(Enum):
+    """What happens if the cluster has no position of a topic from which records were forwarded before."""
+
+    RESUME = "resume"
+    """Go on from the position on disk: the records of the last transaction may come twice."""
+    REFUSE = "refuse"
+    """End with SpoolPositionLostError, so that a person can look."""
+
+
+def name_of(spool_id: bytes) -> str:
+    """Return the group and the transactional id of a queue."""
+    return f"aioproduce.spool.{uuid.UUID(bytes=spool_id)}"
+
+
+@final
+class _Pause:
+    """How long a topic is left out."""
+
+    __slots__ = ("ends_at", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.ends_at = 0.0
+
+    def begin(self, now: float) -> None:
+        self.seconds = min(max(2 * self.seconds, FIRST_PAUSE), LONGEST_PAUSE)
+        self.ends_at = now + self.seconds
+
+
+@final
+class TransactionalForwarder:
+    """Forwards one queue.
+
+    Args:
+        queues: The queue's topics; topics that are stored later are added to it.
+        writer: Knows the positions on disk.
+        directory: The queue's directory.
+        make_producer: Makes a producer with the queue's transactional id.
+        driver: The loop's side.
+        lost_position: As `LostPosition` says.
+        in_thread: Calls a function in another thread.
+        changed: Called when something was settled.
+    """
+
+    def __init__(
+        self,
+        queues: Mapping[str, TopicQueue],
+        writer: SpoolWriter,
+        directory: SpoolDirectory,
+        make_producer: Callable[[], Producer[bytes, bytes]],
+        driver: Driver,
+        lost_position: LostPosition,
+        in_thread: Callable[..., Awaitable[Any]],
+        changed: Callable[[], None],
+    ) -> None:
+        self._queues = queues
+        self._writer = writer
+        self._directory = directory
+        self._group = name_of(directory.spool_id)
+        self._make_producer = make_producer
+        self._driver = driver
+        self._lost_position = lost_position
+        self._in_thread = in_thread
+        self._changed = changed
+        self._producer: Producer[bytes, bytes] | None = None
+        self._positions: dict[str, int] = {}
+        self._highest: dict[str, int] = {}  # what this process may have committed
+        self._pauses: dict[str, _Pause] = {}
+        self._shown: set[str] = set()
+        self._sent: list[tuple[TopicQueue, Sent]] = []
+        self._in_doubt: list[tuple[TopicQueue, Sent]] = []
+        self._committed_at = 0.0
+        self._is_busy = True
+        self._waiters: list[Waiter] = []
+        self._looks: list[Waiter] = []
+
+    def add(self, queue: TopicQueue) -> None:
+        """Forward a topic, too."""
+        queue.has_new = queue.was_moved = self.wake
+        self.wake()
+
+    def wake(self) -> None:
+        """Look for what is new."""
+        for waiters in (self._waiters, self._looks):
+            while waiters:
+                waiters.pop().notify()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every stored record is committed, and the positions on disk are behind it."""
+        is_settled = not self._is_busy and not self._sent and not self._in_doubt
+        return is_settled and all(queue.is_idle and queue.is_passed for queue in self._queues.values())
+
+    async def _wait(self, waiters: list[Waiter], seconds: float) -> None:
+        waiter = self._driver.make_waiter()
+        waiters.append(waiter)
+        await waiter.wait(self._driver.now() + seconds)
+
+    # -- the producer ---
+
+    async def run(self) -> None:
+        """Forward without an end.
+
+        Raises:
+            SpoolClonedError: if another process forwards the same queue.
+            SpoolPositionLostError: as `LostPosition` says.
+        """
+        pause = 0.0
+        while True:
+            try:
+                await self._forward()
+            except (SpoolClonedError, SpoolPositionLostError):
+                raise
+            except ProducerFencedError as error:
+                raise self._cloned("it has taken over the queue's transactional id") from error
+            except (ProducerError, OSError) as error:
+                pause = (
+                    min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE) if not self._positions else FIRST_PAUSE
+                )
+                self._blocked(error)
+                await self._rest(pause)
+
+    async def _forward(self) -> None:
+        """Forward with one producer, until it cannot be used any more."""
+        self._positions.clear()
+        self._is_busy = True
+        self._producer = producer = self._make_producer()
+        try:
+            await producer.start()
+            producer._life.reports.is_told = True  # what it gives up is on disk, and not lost
+            await self._learn(producer.config, list(self._queues))
+            while True:
+                await self._turn(producer)
+        finally:
+            self._producer = None
+            self._in_doubt += self._sent
+            self._sent = []
+            self._shown.clear()
+            with self._driver.shielded():
+                await producer.close(0)
+
+    def _blocked(self, error: BaseException) -> None:
+        for queue in self._queues.values():
+            if queue.blocked_by is None or type(queue.blocked_by) is not type(error):
+                _log.warning(
+                    "the spool cannot forward records of %s, and goes on trying: %s", queue.topic, error
+                )
+            queue.blocked_by = error
+
+    async def _rest(self, seconds: float) -> None:
+        ends_at = self._driver.now() + seconds
+        while (left := ends_at - self._driver.now()) > 0:
+            self._move_positions()
+            await self._wait(self._waiters, left)
+
+    # -- positions ---
+
+    async def _learn(self, config: ProducerConfig, topics: list[str]) -> None:
+        """Learn the positions of topics from the cluster, and read on from there."""
+        found = await self._in_thread(committed_positions, config, self._group, topics, config.max_block)
+        for topic in topics:
+            queue = self._queues[topic]
+            here = self._writer.position(topic)
+            there = found.get(topic)
+            begins_at = self._writer.life_begins_at(topic)
+            if there is not None and there > max(begins_at, self._highest.get(topic, 0)):
+                raise self._cloned(
+                    f"the cluster has records of {topic!r} up to offset {there}, which this copy has not stored"
+                )
+            if there is None and self._writer.has_position(topic):
+                self._lost(topic, here)
+            position = max(here, there or 0)
+            self._settle_doubts(queue, position)
+            queue.begin_again(position)
+            queue.blocked_by = None
+            if position > here:
+                queue.move(position)
+            self._positions[topic] = position
+        self._committed_at = self._driver.now()
+
+    def _settle_doubts(self, queue: TopicQueue, position: int) -> None:
+        """Settle what was committed although nobody was told; forget the rest, which is sent again."""
+        for each, sent in self._in_doubt:
+            if each is queue and sent.batch.head.end_offset <= position:
+                queue.settle(sent)
+        self._in_doubt = [pair for pair in self._in_doubt if pair[0] is not queue]
+
+    def _lost(self, topic: str, here: int) -> None:
+        if self._lost_position is LostPosition.REFUSE:
+            raise SpoolPositionLostError(
+                f"the cluster has no position of {topic!r} in group {self._group}, and records before offset "
+                f'{here} were forwarded. Commit an offset for the group; or set lost_position="resume", and then '
+                "records of one transaction may come twice",
+                directory=self._directory.path,
+                topic=topic,
+                position=here,
+            )
+        _log.warning(
+            "the cluster has no position of %s in group %s: the spool goes on from offset %d on disk, and records "
+            "of one transaction may come twice",
+            *(topic, self._group, here),
+        )
+
+    def _cloned(self, why: str) -> SpoolClonedError:
+        return SpoolClonedError(
+            f"another process forwards a copy of the queue in {self._directory.path} to this cluster: {why}. Give "
+            "one of the two a directory of its own; what this one has stored since the copy was made is on disk",
+            directory=self._directory.path,
+        )
+
+    # -- transactions ---
+
+    async def _turn(self, producer: Producer[bytes, bytes]) -> None:
+        """Do one transaction, or wait until there is something to do."""
+        new = [topic for topic in self._queues if topic not in self._positions]
+        if new:
+            await self._learn(producer.config, new)
+        self._move_positions()
+        now = self._driver.now()
+        stored = [queue for queue in self._queues.values() if not queue.is_idle]
+        ready = [queue for queue in stored if self._is_ready(queue, now)]
+        is_due = now >= self._committed_at + _DAY and bool(self._positions)
+        if ready or is_due:
+            self._is_busy = True
+            await self._transaction(producer, ready)
+            return
+        self._is_busy = bool(stored)
+        for queue in self._queues.values():
+            queue.pass_unused()
+        self._changed()
+        await self._wait(self._waiters, self._next_in(stored, now))
+
+    def _is_ready(self, queue: TopicQueue, now: float) -> bool:
+        pause = self._pauses.get(queue.topic)
+        return queue.topic in self._shown and (pause is None or pause.ends_at <= now)
+
+    def _next_in(self, stored: list[TopicQueue], now: float) -> float:
+        """Return the seconds until there is something to do without a call."""
+        pauses = [self._pauses[queue.topic].ends_at - now for queue in stored if queue.topic in self._pauses]
+        moves = [queue.moves_in for queue in self._queues.values()]
+        return max(
+            min((self._committed_at + _DAY - now, *(each for each in pauses if each > 0), *moves)), 0.0
+        )
+
+    def _move_positions(self) -> None:
+        for queue in self._queues.values():
+            if queue.moves_in <= 0:
+                queue.move_now()
+
+    async def _transaction(self, producer: Producer[bytes, bytes], ready: list[TopicQueue]) -> None:
+        transaction = await producer.transaction().begin()
+        try:
+            await self._send(transaction, ready)
+            ends = self._ends()
+            self._highest |= ends
+            offsets = {(topic, PARTITION): end for topic, end in (ends or self._positions).items()}
+            if offsets:
+                await transaction.send_offsets(offsets, self._group)
+            await _until_known(transaction.commit)
+        except TransactionError as error:
+            if error.recover in ("init", "new producer"):
+                raise
+            await self._aborted(transaction, error)
+        except ProducerError as error:
+            await self._aborted(transaction, error)
+        else:
+            self._committed(ends)
+
+    def _ends(self) -> dict[str, int]:
+        """Return the offset behind the last record that was sent, by topic."""
+        return {queue.topic: sent.batch.head.end_offset for queue, sent in self._sent}
+
+    async def _send(self, transaction: Transaction[bytes, bytes], ready: list[TopicQueue]) -> None:
+        """Send what is stored, one batch of each topic in turn."""
+        ends_at = self._driver.now() + _LONGEST
+        size = 0
+        is_more = True
+        while is_more and size < _LARGEST and self._driver.now() < ends_at:
+            is_more = False
+            for queue in ready:
+                if queue.has_unread:
+                    await queue.read_ahead()
+                if queue.next_batch is None:
+                    continue
+                try:
+                    sent = await queue.send_next(transaction._life, self._positions[queue.topic])
+                except ProducerError as error:
+                    if not isinstance(error, TransactionError):
+                        self._leave_out(queue, error)
+                    raise
+                self._sent.append((queue, sent))
+                size += sent.batch.head.size
+                is_more = True
+
+    def _committed(self, ends: Mapping[str, int]) -> None:
+        sent, self._sent = self._sent, []
+        self._committed_at = self._driver.now()
+        self._positions |= ends
+        for queue, each in sent:
+            queue.settle(each)
+            self._pauses.pop(queue.topic, None)
+        for topic, end in ends.items():
+            self._queues[topic].move(end)
+        self._changed()
+
+    async def _aborted(self, transaction: Transaction[bytes, bytes], error: ProducerError) -> None:
+        """Abort; bury what can never be accepted, and leave topics out whose records failed."""
+        if transaction.can_abort:
+            await _until_known(transaction.abort)
+        sent, self._sent = self._sent, []
+        is_explained = False
+        for queue, each in sent:
+            failed = {
+                index: failure
+                for index, failure in (await each.deliveries.failed()).items()
+                if not isinstance(failure, TransactionAbortedError)
+            }
+            if failed:
+                is_explained = True
+                other = await queue.bury(each, failed)
+                if other is not None:
+                    self._leave_out(queue, other)
+        for queue in {id(queue): queue for queue, _ in sent}.values():
+            queue.begin_again(self._positions[queue.topic])
+            if not is_explained and queue.topic not in self._pauses:
+                self._leave_out(queue, error)
+
+    def _leave_out(self, queue: TopicQueue, error: ProducerError) -> None:
+        if queue.blocked_by is None or type(queue.blocked_by) is not type(error):
+            _log.warning("the spool cannot forward records of %s, and goes on trying: %s", queue.topic, error)
+        queue.blocked_by = error
+        self._pauses.setdefault(queue.topic, _Pause()).begin(self._driver.now())
+        if not isinstance(error, DeliveryError):
+            self._shown.discard(queue.topic)
+
+    # -- topics ---
+
+    async def look_for_topics(self) -> None:
+        """Find out which topics the cluster shows, without an end."""
+        while True:
+            producer = self._producer
+            now = self._driver.now()
+            hidden = [
+                topic
+                for topic, queue in self._queues.items()
+                if topic in self._positions and topic not in self._shown and not queue.is_idle
+            ]
+            pauses = {topic: self._pauses[topic].ends_at - now for topic in hidden if topic in self._pauses}
+            due = [topic for topic in hidden if pauses.get(topic, 0) <= 0]
+            if producer is None or not due:
+                left = min((each for each in pauses.values() if each > 0), default=inf)
+                await self._wait(self._looks, left)
+                continue
+            for topic in due:
+                await self._look_for(producer, topic)
+
+    async def _look_for(self, producer: Producer[bytes, bytes], topic: str) -> None:
+        try:
+            await producer.partitions_for(topic, _LOOK)
+        except ProducerError as error:
+            if producer is self._producer:
+                self._leave_out(self._queues[topic], error)
+        else:
+            if producer is self._producer:
+                self._shown.add(topic)
+                self.wake()
+
+
+async def _until_known(end: Callable[[], Awaitable[None]]) -> None:
+    """Commit or abort, and wait until the outcome is known, for as long as it takes."""
+    while True:
+        try:
+            await end()
+        except TransactionUnconfirmedError:
+            continue
+        return
