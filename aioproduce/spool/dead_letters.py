@@ -70,7 +70,10 @@ class DeadLetters:
 
     def takes(self, error: BaseException) -> bool:
         """Return whether a record that failed with this error can never be accepted by the cluster."""
-        return isinstance(error, BrokerRejectedError) and error.code in _NEVER_ACCEPTED
+        # A record that shared its batch with a refused one has the code, too, but can be sent again.
+        return (
+            isinstance(error, BrokerRejectedError) and error.code in _NEVER_ACCEPTED and not error.retriable
+        )
 
     async def put(self, record: SerializedRecord, error: BaseException) -> None:
         """Keep a record, with the reason.

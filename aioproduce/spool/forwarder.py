@@ -119,6 +119,7 @@ class TopicForwarder:
 
     def _try_later(self, offset: int, error: BaseException) -> None:
         """Send everything from an offset on again, after a pause."""
+        self._is_idle = False  # the position must not move over what failed
         self._again_from = offset if self._again_from is None else min(self._again_from, offset)
         blocked_by = self._queue.blocked_by
         if blocked_by is None or type(blocked_by) is not type(error):
@@ -164,7 +165,7 @@ class TopicForwarder:
 
     async def _wait_for_sent(self) -> None:
         """Wait until something is sent; move the position meanwhile, when that is due."""
-        if self._is_idle:
+        if self._is_idle and self._again_from is None:
             self._queue.pass_unused()
         left = self._queue.moves_in
         if left > 0:

@@ -37,6 +37,7 @@ from aioproduce.errors import (
     SpoolFullError,
     SpoolStorageError,
 )
+from aioproduce.producer.input import check_partition, header_list
 from aioproduce.producer.interceptors import auditor_of
 from aioproduce.producer.producer import Producer
 from aioproduce.records import NOT_GIVEN
@@ -45,6 +46,7 @@ from aioproduce.spool.service_directory import ServiceDirectory
 from aioproduce.spool.spool_queue import Forwarding, SpoolQueue
 from aioproduce.spool.spooled_delivery import SpooledDeliveries, SpooledDelivery, SpooledGroup
 from aioproduce.spool.tasks import BackgroundTask, start_task
+from aioproduce.spool.topic_queue import PARTITION_HEADER
 from aioproduce.spool.transactional_forwarder import LostPosition
 from aioproduce.spool.writer import FullPolicy, SyncPolicy, WriterSettings
 from aioproduce.wire.error_codes import POLICY_VIOLATION
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
 
     from aioproduce.config import ProducerConfig
     from aioproduce.drivers.base import Driver, Waiter
-    from aioproduce.records import Headers
+    from aioproduce.records import Header, Headers
     from aioproduce.spool.directory import SpoolDirectory
     from aioproduce.spool.topic_queue import TopicBacklog, TopicQueue
 
@@ -93,8 +95,8 @@ class SpooledProducer:
         when_full: `"block"`: `send()` waits for room, at most `max.block.ms`, first come, first served.
             `"reject"`: it raises at once. `"drop_oldest"`: the oldest records make room; they are counted.
         max_age_ms: The most milliseconds that a record waits; then it is dropped, and counted. None: no limit.
-        exactly_once: Whether the cluster gets each record once, by transactions, also across restarts. Readers
-            must set `isolation.level=read_committed`.
+        exactly_once: Whether the cluster gets each record once, by transactions, also across restarts.
+            Readers must set `isolation.level=read_committed`.
         lost_position: For `exactly_once`, if the cluster has forgotten which records it has: `"resume"` from what is
             known here, or `"refuse"`.
         segment_bytes: The most bytes of a file. A file is removed when all its records are forwarded.
@@ -154,8 +156,10 @@ class SpooledProducer:
         self._adopted: SpoolQueue | None = None
         self._adoption: BackgroundTask | None = None
         self._orphan: SpoolDirectory | None = None
+        self._next_look: Waiter | None = None
         self._refused: set[str] = set()
         self._is_closed = False
+        self._is_ending = False
         self._failure: BaseException | None = None
         self._last_group: SpooledGroup | None = None
         self._changes: list[Waiter] = []
@@ -225,24 +229,34 @@ class SpooledProducer:
         Raises:
             BaseException: what ended a part of it before.
         """
-        queue = self._queue
-        if queue is None or self._is_closed:
+        if self._queue is None or self._is_closed:
             return
         self._is_closed = True
         try:
             await self._front.close()
             await self._drained(inf if timeout is None else self._driver.now() + timeout)
         finally:
+            # A task of its own: a close that is cancelled must not leave a part running.
+            self._is_ending = True
+            start_task(self._end, self._has_ended, "aioproduce spool end")
             with self._driver.shielded():
-                await self._end(queue)
+                while self._is_ending:
+                    await self._change(inf)
         self._check_alive()
 
-    async def _end(self, queue: SpoolQueue) -> None:
-        if self._adoption is not None:
-            self._adoption.cancel()
+    async def _end(self) -> None:
+        self._changed()
+        if self._next_look is not None:
+            self._next_look.notify()
         while self._adoption is not None:
             await self._change(inf)
-        await queue.end()
+        if self._queue is not None:
+            await self._queue.end()
+
+    def _has_ended(self, error: BaseException | None) -> None:
+        self._is_ending = False
+        self._failure = self._failure or error
+        self._changed()
 
     def _is_drained(self) -> bool:
         return all(queue.is_drained for queue in (self._queue, self._adopted) if queue is not None)
@@ -281,6 +295,7 @@ class SpooledProducer:
         value: Any = NOT_GIVEN,
         key: Any = None,
         *,
+        partition: int | None = None,
         timestamp: int | datetime | None = None,
         headers: Headers | None = None,
         timeout: float | None = None,
@@ -293,6 +308,8 @@ class SpooledProducer:
             topic: The topic.
             value: The value; None is a tombstone.
             key: The key, which chooses the partition.
+            partition: The partition, instead of the key's. If the topic does not have it when the record is
+                forwarded, the record goes to the dead letters.
             timestamp: Milliseconds since the epoch, or an aware datetime; now by default.
             headers: Pairs of name and value.
             timeout: Seconds for room in the buffer, instead of `max.block.ms`.
@@ -308,6 +325,8 @@ class SpooledProducer:
             ProducerStateError: as `Producer.send()`.
         """
         self._check_alive()
+        if partition is not None:
+            headers = _with_partition(headers, partition)
         delivery = await self._front.send(
             topic, value, key, timestamp=timestamp, headers=headers, timeout=timeout
         )
@@ -330,6 +349,7 @@ class SpooledProducer:
         values: Iterable[Any],
         keys: Iterable[Any] | None = None,
         *,
+        partition: int | None = None,
         timestamp: int | datetime | None = None,
         headers: Headers | None = None,
         timeout: float | None = None,
@@ -345,6 +365,8 @@ class SpooledProducer:
             SpoolStorageError: as `send()`.
         """
         self._check_alive()
+        if partition is not None:
+            headers = _with_partition(headers, partition)
         with self._topic(topic).keeping_groups() as groups:
             deliveries = await self._front.send_many(
                 topic, values, keys, timestamp=timestamp, headers=headers, timeout=timeout
@@ -381,19 +403,15 @@ class SpooledProducer:
     # -- adoption ---
 
     async def _adopt(self) -> None:
-        """Forward the queues of dead workers, one after the other, without an end."""
-        try:
-            while True:
-                # It waits for the thread also when it is cancelled, so no lock is forgotten.
-                await anyio.to_thread.run_sync(self._look_for_an_orphan)
-                directory, self._orphan = self._orphan, None
-                if directory is None:
-                    await self._driver.make_waiter().wait(self._driver.now() + _ADOPT_EVERY)
-                else:
-                    await self._forward(directory)
-        finally:
-            if self._orphan is not None:
-                self._orphan.close()
+        """Forward the queues of dead workers, one after the other, until the close. It is never cancelled."""
+        while not self._is_closed:
+            await anyio.to_thread.run_sync(self._look_for_an_orphan)
+            directory, self._orphan = self._orphan, None
+            if directory is None:
+                self._next_look = self._driver.make_waiter()
+                await self._next_look.wait(self._driver.now() + _ADOPT_EVERY)
+            else:
+                await self._forward(directory)
 
     def _look_for_an_orphan(self) -> None:
         assert self._service is not None
@@ -410,11 +428,10 @@ class SpooledProducer:
         _log.warning("the spool forwards %s, whose worker is gone", orphan.path)
         try:
             await queue.start()
-            while not queue.is_drained:
+            while not (queue.is_drained or self._is_ending):
                 await self._change(inf)
         finally:
-            with self._driver.shielded():
-                await queue.end()
+            await queue.end()
             self._adopted = None
 
     def _adoption_has_ended(self, error: BaseException | None) -> None:
@@ -442,6 +459,13 @@ class SpooledProducer:
     def _check_alive(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+def _with_partition(headers: Headers | None, partition: int) -> list[Header]:
+    """Return the headers and the chosen partition, which the forwarder takes out again."""
+    check_partition(partition)
+    chosen = (PARTITION_HEADER, partition.to_bytes(4, "big"))
+    return [*((headers and header_list(headers)) or ()), chosen]
 
 
 def _check(config: ProducerConfig) -> None:

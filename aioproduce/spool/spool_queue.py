@@ -39,6 +39,8 @@ _log = logging.getLogger("aioproduce.spool")
 
 # Seconds that a forwarder waits for a topic or for room before it reports why.
 _BACK_BLOCK: Final = 30.0
+# The same for a call of a transaction: after it, another producer is made.
+_TRANSACTION_BLOCK: Final = 10.0
 _FOR_EVER: Final = (2**31 - 1) / 1000
 # Bytes of one topic under way to the cluster. All topics have a share of the buffer, so those without a leader
 # leave room for the others.
@@ -76,6 +78,7 @@ class Forwarding:
             config = replace(
                 config,
                 transactional_id=name_of(spool_id),
+                max_block=min(self.config.max_block, _TRANSACTION_BLOCK),
                 acks=-1,
                 enable_idempotence=True,
                 # A partition without a leader must not hold a transaction up until its own time-out.

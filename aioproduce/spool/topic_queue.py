@@ -28,7 +28,7 @@ from aioproduce._native.bulk_append import BulkAppender
 from aioproduce._native.record_numbers import RecordNumbers
 from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce.core.batching.serialized_record import SerializedRecord
-from aioproduce.errors import SpoolDroppedError, StillSpooledError
+from aioproduce.errors import InvalidRecordError, PartitionerError, SpoolDroppedError, StillSpooledError
 from aioproduce.producer.deliveries import Deliveries
 from aioproduce.records import TopicPartition
 from aioproduce.spool.spooled_delivery import Groups, SpooledGroup
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from aioproduce.producer.life import ProducerLife
     from aioproduce.producer.transaction_life import TransactionLife
     from aioproduce.records import Header
+    from aioproduce.spool.batch_head import BatchHead
     from aioproduce.spool.dead_letters import DeadLetters
     from aioproduce.spool.directory import SpoolDirectory
     from aioproduce.spool.log_reader import Batch, LogReader
@@ -161,7 +162,7 @@ class TopicQueue:
         self._ahead: deque[Batch] = deque()
         self._stored_to = writer.life_begins_at(topic)
         self._read_to = reader.offset
-        self._buried: dict[int, DeliveryError] = {}  # by offset, until the position is behind it
+        self._buried: dict[int, BaseException] = {}  # by offset, until the position is behind it
         self._ending: StillSpooledError | None = None
         self._is_moving = False
         self._moved_at = -inf
@@ -294,8 +295,7 @@ class TopicQueue:
         rows = BatchRows(batch.content, head.record_count, head.first_timestamp)
         deliveries = Deliveries()
         first = row = max(settled_to - head.base_offset, 0)
-        buried = sorted(each - head.base_offset for each in self._buried if each < head.end_offset)
-        left_out = [each for each in buried if each >= first]
+        left_out = self._buried_rows(head, first)
         has_partitions = bool(rows.headers) and _PARTITION_BYTES in bytes(batch.content)
         for stop in (*left_out, head.record_count):
             while row < stop:
@@ -306,7 +306,12 @@ class TopicQueue:
             row = stop + 1
         if self._ahead and self._ahead[0] is batch:  # it was not dropped meanwhile
             self._ahead.popleft()
-        return Sent(batch, rows, deliveries, first, left_out)
+        return Sent(batch, rows, deliveries, first, self._buried_rows(head, first))
+
+    def _buried_rows(self, head: BatchHead, first: int) -> list[int]:
+        """Return the rows of a batch from one on that are in the dead letters, in order."""
+        start, stop = head.base_offset + first, head.end_offset
+        return sorted(offset - head.base_offset for offset in self._buried if start <= offset < stop)
 
     async def _send_rows(
         self,
@@ -342,11 +347,23 @@ class TopicQueue:
         base_offset: int,
     ) -> int:
         record = self._record(rows, row, base_offset + row)
-        delivery = life.admission.append_at_once(record)
-        if delivery is None:
-            delivery = await life.admission.append_waiting(record, None)
-        deliveries._add_future(delivery)
+        try:
+            delivery = life.admission.append_at_once(record)
+            if delivery is None:
+                delivery = await life.admission.append_waiting(record, None)
+        except PartitionerError:
+            raise
+        except (
+            InvalidRecordError
+        ) as error:  # e.g. a partition that the topic has not, or a limit that was lowered
+            await self._bury(record, base_offset + row, error)
+        else:
+            deliveries._add_future(delivery)
         return row + 1
+
+    async def _bury(self, record: SerializedRecord, offset: int, error: BaseException) -> None:
+        await self._dead_letters.put(record, error)
+        self._buried[offset] = error
 
     def _record(self, rows: BatchRows, row: int, offset: int) -> SerializedRecord:
         headers: list[Header] = []
@@ -376,8 +393,7 @@ class TopicQueue:
             if self._dead_letters.takes(error):
                 row = sent.row(index)
                 offset = sent.batch.head.base_offset + row
-                await self._dead_letters.put(self._record(sent.rows, row, offset), error)
-                self._buried[offset] = error
+                await self._bury(self._record(sent.rows, row, offset), offset, error)
         return others[0] if others else None
 
     def settle(self, sent: Sent) -> None:

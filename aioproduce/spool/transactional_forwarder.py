@@ -233,6 +233,7 @@ class TransactionalForwarder:
             if position > here:
                 queue.move(position)
             self._positions[topic] = position
+        self.wake()
         self._committed_at = self._driver.now()
 
     def _settle_doubts(self, queue: TopicQueue, position: int) -> None:

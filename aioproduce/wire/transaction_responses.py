@@ -162,7 +162,10 @@ def _offsets_fetched(body: Mapping[str, Any]) -> OffsetFetchResponse:
         _throttle(body),
         body["error_code"],
         {
-            TopicPartition(topic["name"], each["partition_index"]): (each["error_code"], each["committed_offset"])
+            TopicPartition(topic["name"], each["partition_index"]): (
+                each["error_code"],
+                each["committed_offset"],
+            )
             for topic in body["topics"]
             for each in topic["partitions"]
         },

@@ -32,6 +32,7 @@ from aioproduce.errors import (
     TopicAuthorizationError,
 )
 from aioproduce.spool import SpooledProducer
+from aioproduce.spool.directory import SpoolDirectory
 from aioproduce.spool.disk import Buffer, File, FileSystem
 from aioproduce.testing import FakeCluster
 from aioproduce.wire import error_codes as codes
@@ -165,12 +166,12 @@ async def test_a_full_queue_rejects_or_waits_in_turn(cluster: FakeCluster, spool
     assert numbers == [b"%d" % number + value for number in range(30)]
 
 
-async def test_a_second_producer_of_a_directory_is_refused(cluster: FakeCluster, spool: Path) -> None:
-    async with SpooledProducer(cluster.bootstrap_servers, directory=spool):
-        with pytest.raises(SpoolInUseError, match="in use by process"):
-            await SpooledProducer(cluster.bootstrap_servers, directory=spool).start()
+async def test_a_queue_that_is_in_use_cannot_be_opened(cluster: FakeCluster, spool: Path) -> None:
     async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as producer:
+        with pytest.raises(SpoolInUseError, match="in use by process"):
+            SpoolDirectory(spool / "queue-0")
         await producer.send("one", b"1")
+    SpoolDirectory(spool / "queue-0").close()
 
 
 async def test_directories_that_cannot_be_used_are_refused(
@@ -249,6 +250,24 @@ async def test_what_the_cluster_never_accepts_goes_to_the_dead_letters(
         ).fetchall()
     assert [row[:5] for row in rows] == [("one", None, b"no key", '[["name", "MQ=="]]', 7)]
     assert "INVALID_RECORD" in rows[0][5]
+
+
+async def test_records_that_share_a_batch_with_a_refused_one_are_sent_again(
+    cluster: FakeCluster, spool: Path
+) -> None:
+    cluster.configure_topic("one", is_compacted=True)
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as producer:
+        values = [b"0", b"1", b"2", b"3", b"4"]
+        deliveries = await producer.send_many("one", values, [b"key", None, b"key", None, b"key"])
+        for delivery, is_refused in zip(deliveries, (False, True, False, True, False), strict=True):
+            if is_refused:
+                with pytest.raises(BrokerRejectedError):
+                    await delivery
+            else:
+                await delivery
+        await producer.flush()
+        assert producer.backlog()["one"].forwarded == 3
+    assert _values(cluster, "one") == [b"0", b"2", b"4"]
 
 
 async def test_an_answer_that_is_lost_costs_no_record(cluster: FakeCluster, spool: Path) -> None:

@@ -1,0 +1,266 @@
+"""`SpooledProducer(exactly_once=True)` on each loop: each record is committed once, with the position behind it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+
+import pytest
+
+from aioproduce.errors import (
+    BrokerRejectedError,
+    SpoolClonedError,
+    SpoolPositionLostError,
+    StillSpooledError,
+    TopicAuthorizationError,
+    TransactionsUnavailableError,
+)
+from aioproduce.spool import SpooledProducer
+from aioproduce.testing import FakeCluster
+from aioproduce.wire import error_codes as codes
+from aioproduce.wire.api import ApiKey
+from tests.drivers.producing import until
+from tests.drivers.test_producer_spooled import nobody, spool
+
+__all__ = ["nobody", "spool"]
+
+_LIFE = 2 * 10**9
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try again without a pause that a test would wait for."""
+    monkeypatch.setattr("aioproduce.spool.transactional_forwarder.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("aioproduce.spool.transactional_forwarder.LONGEST_PAUSE", 0.02)
+
+
+def _made(servers: str, directory: Path, **settings: object) -> SpooledProducer:
+    settings = {"max_block_ms": 2_000, "reconnect_backoff_ms": 10, "retry_backoff_ms": 10, **settings}
+    return SpooledProducer(servers, directory=directory, exactly_once=True, **settings)
+
+
+def _committed(cluster: FakeCluster, topic: str) -> list[bytes | None]:
+    return [record.value for record in cluster.records(topic, isolation="read_committed")]
+
+
+def _group(spool: Path) -> str:
+    described = json.loads((spool / "queue-0" / "spool.json").read_text())
+    return f"aioproduce.spool.{uuid.UUID(described['id'])}"
+
+
+async def test_records_and_the_position_behind_them_are_committed_together(
+    cluster: FakeCluster, spool: Path
+) -> None:
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        delivery = await producer.send("one", b"1", b"key")
+        metadata = await delivery
+        some = await producer.send_many("t", [b"%d" % number for number in range(1_000)])
+        assert len(await some) == 1_000
+        await producer.flush()
+    assert (metadata.topic, metadata.offset) == ("one", 0)
+    assert _committed(cluster, "one") == [b"1"]
+    assert sorted(_committed(cluster, "t")) == sorted(b"%d" % number for number in range(1_000))
+    assert cluster.committed_offset(_group(spool), "one", 0) == 1
+    assert cluster.committed_offset(_group(spool), "t", 0) == 1_000
+    assert cluster.open_transactions == []
+
+
+async def test_what_is_committed_is_not_sent_again_although_the_disk_does_not_know(
+    cluster: FakeCluster, spool: Path
+) -> None:
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await producer.send("one", b"0")
+        await producer.flush()
+        before = spool.with_name("before")
+        shutil.copytree(spool / "queue-0" / "logs" / "one-0", before)
+        await producer.send_many("one", [b"1", b"2"])
+        await producer.flush()
+        log = next((spool / "queue-0" / "logs" / "one-0").glob("*.log"))
+        content = log.read_bytes()
+    # A kill after the commit, before the position on disk was moved: the records are there, and the old position.
+    (spool / "queue-0" / "logs" / "one-0" / log.name).write_bytes(content)
+    shutil.copy(before / "position", spool / "queue-0" / "logs" / "one-0" / "position")
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await producer.send("one", b"3")
+        await producer.flush()
+    assert _committed(cluster, "one") == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_transaction_of_a_killed_process_is_aborted_and_its_records_are_sent_once(
+    cluster: FakeCluster, spool: Path, nobody: str
+) -> None:
+    async with _made(nobody, spool) as producer:
+        await producer.send_many("one", [b"1", b"2"])
+        await producer.close(0)
+    held = cluster.faults.fail(ApiKey.END_TXN, codes.COORDINATOR_LOAD_IN_PROGRESS, times=None)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await until(lambda: len(cluster.records("one")) == 2)
+        await producer.close(0)
+    assert _committed(cluster, "one") == []
+    held.cancel()
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await producer.flush()
+    assert _committed(cluster, "one") == [b"1", b"2"]
+
+
+async def test_a_lost_answer_to_a_commit_costs_and_doubles_nothing(cluster: FakeCluster, spool: Path) -> None:
+    cluster.faults.drop_answers(api=ApiKey.END_TXN, times=1)
+    cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=1)
+    async with _made(
+        cluster.bootstrap_servers, spool, request_timeout_ms=300, delivery_timeout_ms=2_000
+    ) as producer:
+        deliveries = await producer.send_many("one", [b"%d" % number for number in range(100)])
+        assert len(await deliveries) == 100
+        await producer.flush()
+    assert _committed(cluster, "one") == [b"%d" % number for number in range(100)]
+
+
+async def test_what_the_cluster_never_accepts_is_buried_and_the_rest_is_committed(
+    cluster: FakeCluster, spool: Path, nobody: str
+) -> None:
+    cluster.configure_topic("one", is_compacted=True)
+    async with _made(nobody, spool) as producer:
+        await producer.send("one", b"1", b"key")
+        await producer.send("one", b"no key")
+        await producer.send("one", b"2", b"key")
+        await producer.close(0)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await producer.flush()
+        refused = await producer.send("one", b"no key either")
+        good = await producer.send("one", b"3", b"key")
+        with pytest.raises(BrokerRejectedError):
+            await refused
+        assert (await good).topic == "one"
+    assert _committed(cluster, "one") == [b"1", b"2", b"3"]
+
+
+async def test_a_topic_that_is_denied_or_not_there_holds_up_no_other(
+    cluster: FakeCluster, spool: Path
+) -> None:
+    denied = cluster.faults.fail_metadata(codes.TOPIC_AUTHORIZATION_FAILED, topic="t", times=None)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        waiting = await producer.send("t", b"waits")
+        gone = await producer.send("gone", b"waits for ever")
+        assert (await (await producer.send("one", b"goes"))).offset == 0
+        await until(lambda: isinstance(producer.backlog()["t"].blocked_by, TopicAuthorizationError))
+        denied.cancel()
+        await waiting
+        await producer.close(0)
+    with pytest.raises(StillSpooledError):
+        await gone
+    assert (_committed(cluster, "one"), _committed(cluster, "t")) == ([b"goes"], [b"waits"])
+
+
+async def test_without_a_cluster_records_are_stored_and_sent_once_it_is_there(
+    cluster: FakeCluster, spool: Path, nobody: str
+) -> None:
+    async with _made(nobody, spool, max_block_ms=50) as producer:
+        await producer.send("one", b"1")
+        await until(lambda: producer.backlog()["one"].blocked_by is not None)
+        await producer.close(0)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await producer.flush()
+    assert _committed(cluster, "one") == [b"1"]
+
+
+async def test_a_copy_that_runs_beside_its_original_stops_the_one_that_is_overtaken(
+    cluster: FakeCluster, spool: Path, nobody: str
+) -> None:
+    async with _made(nobody, spool) as producer:
+        await producer.send("one", b"1")
+        await producer.close(0)
+    copied = spool.with_name("copy")
+    shutil.copytree(spool, copied)
+    original = _made(cluster.bootstrap_servers, spool)
+    await original.start()
+    await original.flush()
+    async with _made(cluster.bootstrap_servers, copied) as copy:
+        await copy.flush()
+        delivery = await original.send("one", b"of the original")
+        with pytest.raises(StillSpooledError) as caught:
+            await delivery
+        assert isinstance(caught.value.__cause__, SpoolClonedError)
+        with pytest.raises(SpoolClonedError, match="has taken over"):
+            await original.send("one", b"2")
+    with pytest.raises(SpoolClonedError):
+        await original.close()
+    assert _committed(cluster, "one") == [b"1"]
+
+
+async def test_an_older_copy_is_recognised_by_the_position_that_the_cluster_has(
+    cluster: FakeCluster, spool: Path
+) -> None:
+    copied = spool.with_name("copy")
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await producer.send("one", b"1")
+        await producer.flush()
+    shutil.copytree(spool, copied)
+    for _ in range(2):
+        async with _made(cluster.bootstrap_servers, spool) as producer:
+            await producer.send("one", b"2")
+            await producer.flush()
+    producer = _made(cluster.bootstrap_servers, copied)
+    await producer.start()
+    delivery = await producer.send("one", b"of the copy")
+    with pytest.raises(StillSpooledError) as caught:
+        await delivery
+    assert "which this copy has not stored" in str(caught.value.__cause__)
+    with pytest.raises(SpoolClonedError):
+        await producer.close()
+    assert _committed(cluster, "one") == [b"1", b"2", b"2"]
+
+
+@pytest.mark.parametrize("lost_position", ["resume", "refuse"])
+async def test_a_position_that_the_cluster_has_forgotten(
+    cluster: FakeCluster, spool: Path, lost_position: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as producer:
+        await producer.send("one", b"1")  # at least once: the group has no offset
+        await producer.flush()
+    producer = _made(cluster.bootstrap_servers, spool, lost_position=lost_position)
+    await producer.start()
+    delivery = await producer.send("one", b"2")
+    if lost_position == "resume":
+        assert (await delivery).topic == "one"
+        assert "may come twice" in caplog.text
+        await producer.close()
+        assert _committed(cluster, "one") == [b"1", b"2"]
+    else:
+        with pytest.raises(StillSpooledError) as caught:
+            await delivery
+        assert isinstance(caught.value.__cause__, SpoolPositionLostError)
+        with pytest.raises(SpoolPositionLostError, match='lost_position="resume"'):
+            await producer.close()
+
+
+async def test_a_group_that_is_denied_is_told_and_loses_nothing(cluster: FakeCluster, spool: Path) -> None:
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await producer.flush()
+        group = _group(spool)
+        cluster.deny_group(group)
+        delivery = await producer.send("one", b"1")
+        await until(lambda: producer.backlog()["one"].blocked_by is not None)
+        assert not delivery.done()
+        await producer.close(0)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await until(lambda: isinstance(producer.backlog()["one"].blocked_by, TransactionsUnavailableError))
+        await producer.close(0)
+    assert _committed(cluster, "one") == []
+
+
+async def test_a_worker_commits_the_records_of_one_that_is_gone_once(
+    cluster: FakeCluster, spool: Path, nobody: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioproduce.spool.producer._ADOPT_EVERY", 0.01)
+    async with _made(nobody, spool, max_block_ms=50) as first:
+        async with _made(nobody, spool, max_block_ms=50) as second:
+            await second.send_many("t", [b"3", b"4"])
+            await second.close(0)
+        await first.close(0)
+    async with _made(cluster.bootstrap_servers, spool) as worker:
+        await worker.send("one", b"1")
+        await until(lambda: len(_committed(cluster, "t")) == 2)
+        await worker.flush()
+    assert (_committed(cluster, "one"), _committed(cluster, "t")) == ([b"1"], [b"3", b"4"])

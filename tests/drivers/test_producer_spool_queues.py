@@ -1,0 +1,177 @@
+"""A service's queues, on each loop: workers, orphans, limits that drop, chosen partitions, ids of copies."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from aioproduce.errors import (
+    InvalidRecordError,
+    PartitionOutOfRangeError,
+    RecordTooLargeError,
+    SpoolDroppedError,
+)
+from aioproduce.spool import SpooledProducer
+from aioproduce.spool.directory import SpoolDirectory
+from aioproduce.spool.service_directory import find_queues
+from aioproduce.testing import FakeCluster
+from tests.drivers.producing import until
+from tests.drivers.test_producer_spooled import _ids, _values, nobody, spool
+
+__all__ = ["nobody", "spool"]
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for queues of dead workers without a pause that a test would wait for."""
+    monkeypatch.setattr("aioproduce.spool.producer._ADOPT_EVERY", 0.01)
+
+
+async def test_each_worker_has_a_queue_and_the_next_one_takes_the_lowest(
+    cluster: FakeCluster, spool: Path
+) -> None:
+    servers = cluster.bootstrap_servers
+    async with SpooledProducer(servers, directory=spool) as first:
+        async with SpooledProducer(servers, directory=spool) as second:
+            await second.send("one", b"second")
+        await first.send("one", b"first")
+        assert [Path(path).name for path in find_queues(str(spool))] == ["queue-0", "queue-1"]
+    async with SpooledProducer(servers, directory=spool) as third:
+        await third.send("one", b"third")
+    assert len(find_queues(str(spool))) == 2
+    assert sorted(str(value) for value in _values(cluster, "one")) == ["b'first'", "b'second'", "b'third'"]
+
+
+async def test_a_worker_forwards_the_queue_of_one_that_is_gone(
+    cluster: FakeCluster, spool: Path, nobody: str
+) -> None:
+    async with SpooledProducer(nobody, directory=spool) as first:
+        async with SpooledProducer(nobody, directory=spool) as second:
+            await first.send_many("one", [b"1", b"2"])
+            await second.send_many("t", [b"3", b"4"])
+            await second.close(0)
+        await first.close(0)
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as worker:
+        await until(lambda: len(cluster.records("one")) + len(cluster.records("t")) == 4)
+        await worker.flush()
+    assert (_values(cluster, "one"), _values(cluster, "t")) == ([b"1", b"2"], [b"3", b"4"])
+    for path in find_queues(str(spool)):
+        SpoolDirectory(path).close()  # nobody holds it any more
+
+
+async def test_a_queue_that_is_in_use_or_damaged_is_not_adopted(
+    cluster: FakeCluster, spool: Path, nobody: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with SpooledProducer(nobody, directory=spool) as first:
+        await first.send("one", b"kept")
+        async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as second:
+            await second.send("one", b"sent")
+            await second.flush()
+        assert _values(cluster, "one") == [b"sent"]
+        await first.close(0)
+    shutil.copytree(spool / "queue-0", spool / "queue-7")
+    (spool / "queue-7" / "spool.json").write_text("{")
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as third:
+        await third.flush()
+        await until(lambda: "leaves a queue without a worker as it is" in caplog.text)
+    assert _values(cluster, "one") == [b"sent", b"kept"]
+
+
+async def test_a_copy_and_its_original_never_give_two_records_one_id(
+    cluster: FakeCluster, spool: Path, nobody: str
+) -> None:
+    async with SpooledProducer(nobody, directory=spool) as producer:
+        await producer.send("one", b"before")
+        await producer.close(0)
+    copied = spool.with_name("copy")
+    shutil.copytree(spool, copied)
+    for directory in (spool, copied):
+        async with SpooledProducer(cluster.bootstrap_servers, directory=directory) as producer:
+            delivery = await producer.send("one", str(directory).encode())
+            assert delivery.spool_offset == 2 * 10**9
+            await producer.flush()
+    before, _, again, _ = ids = _ids(cluster, "one")
+    assert before == again
+    assert len(set(ids)) == 3
+
+
+async def test_the_oldest_records_make_room_and_are_counted_and_marked(
+    cluster: FakeCluster, spool: Path, nobody: str
+) -> None:
+    values = [b"%03d" % number * 400 for number in range(40)]
+    async with SpooledProducer(
+        nobody, directory=spool, max_bytes=12_000, segment_bytes=4_000, when_full="drop_oldest"
+    ) as producer:
+        deliveries = [await producer.send("one", value) for value in values]
+        with pytest.raises(SpoolDroppedError, match="had its 12000 bytes"):
+            await deliveries[0]
+        backlog = producer.backlog()["one"]
+        assert backlog.stored_bytes <= 12_000
+        await producer.close(0)
+    kept = len(values) - backlog.dropped
+    assert 0 < kept < 12
+    with closing(sqlite3.connect(spool / "queue-0" / "dead-letters.db")) as table:
+        (dropped,) = table.execute("SELECT SUM(records) FROM dropped WHERE topic = 'one'").fetchone()
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as producer:
+        await producer.flush()
+    assert _values(cluster, "one") == values[-kept:]
+    assert 0 < dropped <= backlog.dropped
+
+
+async def test_records_that_are_too_old_are_dropped_and_newer_ones_sent(
+    cluster: FakeCluster, spool: Path, nobody: str
+) -> None:
+    async with SpooledProducer(nobody, directory=spool, max_age_ms=80) as producer:
+        delivery = await producer.send("one", b"old")
+        with pytest.raises(SpoolDroppedError, match="older than"):
+            await delivery
+        assert producer.backlog()["one"].dropped == 1
+        await producer.close(0)
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool, max_age_ms=3_600_000) as producer:
+        await (await producer.send("one", b"new"))
+    assert _values(cluster, "one") == [b"new"]
+
+
+async def test_a_chosen_partition_is_kept_and_the_cluster_sees_no_header_of_it(
+    cluster: FakeCluster, spool: Path
+) -> None:
+    cluster.create_topic("many", 4)
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as producer:
+        one = await producer.send("many", b"3", b"key", partition=3, headers=[("h", b"1")])
+        some = await producer.send_many("many", [b"2", b"2"], partition=2)
+        assert (await one).partition == 3
+        assert [each.partition for each in await some] == [2, 2]
+        nowhere = await producer.send("many", b"nowhere", partition=9)
+        with pytest.raises(PartitionOutOfRangeError):
+            await nowhere
+        with pytest.raises(InvalidRecordError):
+            await producer.send("many", b"1", partition=-1)
+        await (await producer.send("many", b"after", partition=0))
+    assert sorted(str(value) for value in _values(cluster, "many")) == ["b'2'", "b'2'", "b'3'", "b'after'"]
+    (record,) = (each for each in cluster.records("many") if each.value == b"3")
+    assert [name for name, _ in record.headers] == ["h", "ap.id"]
+    with closing(sqlite3.connect(spool / "queue-0" / "dead-letters.db")) as table:
+        assert table.execute("SELECT value FROM dead_letters").fetchall() == [(b"nowhere",)]
+
+
+async def test_a_limit_that_was_lowered_below_a_stored_record_holds_nothing_up(
+    cluster: FakeCluster, spool: Path, nobody: str
+) -> None:
+    async with SpooledProducer(nobody, directory=spool) as producer:
+        await producer.send("one", bytes(5_000))
+        await producer.send("one", b"small")
+        await producer.close(0)
+    async with SpooledProducer(
+        cluster.bootstrap_servers, directory=spool, max_request_size=1_000
+    ) as producer:
+        await producer.flush()
+    assert _values(cluster, "one") == [b"small"]
+    with closing(sqlite3.connect(spool / "queue-0" / "dead-letters.db")) as table:
+        ((value, reason),) = table.execute("SELECT value, reason FROM dead_letters").fetchall()
+    assert value == bytes(5_000)
+    assert "max.request.size" in reason
+    assert issubclass(RecordTooLargeError, InvalidRecordError)
