@@ -97,8 +97,8 @@ class SpooledProducer:
         max_age_ms: The most milliseconds that a record waits; then it is dropped, and counted. None: no limit.
         exactly_once: Whether the cluster gets each record once, by transactions, also across restarts.
             Readers must set `isolation.level=read_committed`.
-        lost_position: For `exactly_once`, if the cluster has forgotten which records it has: `"resume"` from what is
-            known here, or `"refuse"`.
+        lost_position: For `exactly_once`, if the cluster has forgotten which records it has: `"resume"` from what
+            is known here, or `"refuse"`.
         segment_bytes: The most bytes of a file. A file is removed when all its records are forwarded.
         key_serializer: As for `Producer`.
         value_serializer: As for `Producer`.

@@ -6,6 +6,7 @@ import json
 import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,13 +37,13 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aioproduce.spool.transactional_forwarder.LONGEST_PAUSE", 0.02)
 
 
-def _made(servers: str, directory: Path, **settings: object) -> SpooledProducer:
+def _made(servers: str, directory: Path, **settings: Any) -> SpooledProducer:
     settings = {"max_block_ms": 2_000, "reconnect_backoff_ms": 10, "retry_backoff_ms": 10, **settings}
     return SpooledProducer(servers, directory=directory, exactly_once=True, **settings)
 
 
-def _committed(cluster: FakeCluster, topic: str) -> list[bytes | None]:
-    return [record.value for record in cluster.records(topic, isolation="read_committed")]
+def _committed(cluster: FakeCluster, topic: str) -> list[bytes]:
+    return [record.value or b"" for record in cluster.records(topic, isolation="read_committed")]
 
 
 def _group(spool: Path) -> str:

@@ -88,6 +88,7 @@ def test_settings_on_the_page_are_settings() -> None:
     others = {
         # Of topics and brokers, of the sink on Spark, of Spark; a header; modules and attributes of Python.
         *("max.message.bytes", "min.insync.replicas", "transaction.max.timeout.ms", "advertised.listeners"),
+        "offsets.retention.minutes",
         *("on.error", "id.column", "row.order", "spark.jars.packages", "ap.id", "partitioner.class"),
         *(
             "concurrent.futures",

@@ -85,6 +85,7 @@ class CrashScript:
             (self._append_and_sync, 6),
             (self._sync, 3),
             (self._settle, 6),
+            (self._drop, 1),
             (self._reopen, 1),
         )
         choices = [step for step, weight in steps for _ in range(weight)]
@@ -156,12 +157,27 @@ class CrashScript:
         if topic not in self._readers:
             self._readers[topic] = LogReader(self.disk, topic, log.position, self._quarantine)
         reader = self._readers[topic]
+        reader.pass_over(log.dropped_to)
         batches = reader.read(list(log.segments), self._random.choice((1, 3000, 20000)))
         if batches:
             settled = batches[-1].head.end_offset
             oracle.settling = max(oracle.settling, settled)
             log.settle(settled)
             oracle.settled = settled
+
+    def _drop(self, topic: str) -> None:
+        """Drop the oldest segment, or end the active one."""
+        log, oracle = self._log(topic), self._oracles[topic]
+        if self._random.random() < 0.3 or not log.stored_bytes:
+            log.seal()
+            return
+        end = log.segments[1].base_offset if len(log.segments) > 1 else log.next_offset
+        oracle.settling = max(oracle.settling, end)
+        position = log.position
+        first, end, count = log.drop_oldest()
+        oracle.settled = log.position
+        dropped = sum(max(first, position) <= offset < end for offset in oracle.offsets.values())
+        _promise(bool(self.failures) or dropped == count, f"{dropped} were dropped, and {count} were counted")
 
     def _reopen(self, topic: str) -> None:
         """The process is killed, or closes the log: the disk keeps its power."""
