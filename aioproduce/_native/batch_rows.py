@@ -79,14 +79,14 @@ class BatchRows:
             header_sizes,
             times,
         )
-        self.values = ByteColumn.of_places(record_count, batch, value_places, value_sizes)
+        self.values: ByteColumn = ByteColumn.of_places(record_count, batch, value_places, value_sizes)
         self.keys: ByteColumn | None = None
         if self._has_keys:
             self.keys = ByteColumn.of_places(record_count, batch, key_places, key_sizes)
         self.headers: HeaderColumn | None = None
         if self._has_headers:
             self.headers = HeaderColumn.of_places(record_count, batch, header_places, header_sizes)
-        self.timestamps = LongColumn(record_count, 0, None, times)
+        self.timestamps: LongColumn = LongColumn(record_count, 0, None, times)
 
     def _read_all(
         self,
