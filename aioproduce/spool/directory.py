@@ -25,10 +25,17 @@ from typing import Final, final
 from aioproduce.errors import SpoolDirectoryError, SpoolInUseError
 
 _FORMAT: Final = 1
-_DESCRIPTION: Final = "spool.json"
-_LOCK: Final = "lock"
-_LOGS: Final = "logs"
+DESCRIPTION: Final = "spool.json"
+LOCK: Final = "lock"
+LOGS: Final = "logs"
+QUARANTINE: Final = "quarantine"
 _MODE: Final = 0o700
+_ARE_TAKEN: Final = (errno.EWOULDBLOCK, errno.EACCES)
+
+
+@final
+class OtherFormatError(SpoolDirectoryError):
+    """A queue's directory has a format that this version does not read. Nothing may be written to it."""
 
 
 @final
@@ -54,9 +61,9 @@ class SpoolDirectory:
         try:
             with suppress(FileExistsError):
                 os.mkdir(self.path, _MODE)
-            self._lock = self._locked()
+            self._lock = lock_queue(self.path)
             try:
-                self.spool_id: bytes = self._described()
+                self.spool_id: bytes = read_description(self.path) or begin_description(self.path)
                 with suppress(FileExistsError):
                     os.mkdir(self.logs, _MODE)
                 _sync(self.path)
@@ -74,66 +81,114 @@ class SpoolDirectory:
     @property
     def logs(self) -> str:
         """The directory of the logs."""
-        return f"{self.path}/{_LOGS}"
+        return f"{self.path}/{LOGS}"
 
     @property
     def quarantine(self) -> str:
         """The directory of damaged bytes."""
-        return f"{self.path}/quarantine"
-
-    def _locked(self) -> int:
-        descriptor = os.open(f"{self.path}/{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-            os.close(descriptor)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            raise SpoolInUseError(
-                f"the spool's directory {self.path} is in use by process {owner or '?'}: give each process a "
-                "directory of its own, or close the other producer first",
-                directory=self.path,
-            ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        return descriptor
-
-    def _described(self) -> bytes:
-        path = f"{self.path}/{_DESCRIPTION}"
-        try:
-            with open(path, encoding="utf-8") as file:
-                description = json.load(file)
-            if description["format"] != _FORMAT:
-                raise SpoolDirectoryError(
-                    f"the spool's directory {self.path} has format {description['format']!r}, and this version of "
-                    f"aioproduce reads {_FORMAT}: use the version that wrote it",
-                    directory=self.path,
-                )
-            return uuid.UUID(description["id"]).bytes
-        except FileNotFoundError:
-            return self._begun(path)
-        except (ValueError, KeyError, TypeError) as error:
-            raise SpoolDirectoryError(
-                f"{path} is damaged ({error}): records keep their ids only with the id in it. Restore it; or make "
-                'another one, {"format": 1, "id": "<a UUID>"}, and what was sent before gets new ids',
-                directory=self.path,
-            ) from error
-
-    def _begun(self, path: str) -> bytes:
-        made = uuid.uuid4()
-        new = f"{path}.new"
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"format": _FORMAT, "id": str(made)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-        return made.bytes
+        return f"{self.path}/{QUARANTINE}"
 
     def close(self) -> None:
         """Unlock the directory."""
         os.close(self._lock)
+
+
+def lock_queue(path: str) -> int:
+    """Lock a queue's directory, and return the descriptor that holds the lock until it is closed.
+
+    Raises:
+        SpoolInUseError: if another process, or this one, has locked it.
+        OSError: if its lock cannot be opened.
+    """
+    descriptor = os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = _owner(descriptor)
+        os.close(descriptor)
+        if error.errno not in _ARE_TAKEN:
+            raise
+        raise in_use_error(path, owner) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def user_of(path: str) -> str | None:
+    """Return the process that uses a queue's directory, "?" if it is not known, or None. It writes nothing.
+
+    Raises:
+        OSError: if the lock cannot be opened.
+    """
+    try:
+        descriptor = os.open(f"{path}/{LOCK}", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        # A shared lock: two that look at the same time do not take each other for a user.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _ARE_TAKEN:
+            raise
+        return _owner(descriptor)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def in_use_error(path: str, owner: str) -> SpoolInUseError:
+    """Return the error of a queue that another process uses."""
+    return SpoolInUseError(
+        f"the spool's directory {path} is in use by process {owner}: give each process a "
+        "directory of its own, or close the other producer first",
+        directory=path,
+    )
+
+
+def _owner(descriptor: int) -> str:
+    return os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "?"
+
+
+def read_description(directory: str) -> bytes | None:
+    """Return the id of a queue; None if it has no description.
+
+    Raises:
+        SpoolDirectoryError: if the description is damaged, or of another format.
+        OSError: if it cannot be read.
+    """
+    path = f"{directory}/{DESCRIPTION}"
+    try:
+        with open(path, encoding="utf-8") as file:
+            description = json.load(file)
+        if description["format"] != _FORMAT:
+            raise OtherFormatError(
+                f"the spool's directory {directory} has format {description['format']!r}, and this version of "
+                f"aioproduce reads {_FORMAT}: use the version that wrote it",
+                directory=directory,
+            )
+        return uuid.UUID(description["id"]).bytes
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SpoolDirectoryError(
+            f"{path} is damaged ({error}): records keep their ids only with the id in it. Restore it; or make "
+            'another one, {"format": 1, "id": "<a UUID>"}, and what was sent before gets new ids',
+            directory=directory,
+        ) from error
+
+
+def begin_description(directory: str) -> bytes:
+    """Write a description with a new id, and return the id."""
+    made = uuid.uuid4()
+    path = f"{directory}/{DESCRIPTION}"
+    new = f"{path}.new"
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump({"format": _FORMAT, "id": str(made)}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    return made.bytes
 
 
 def _sync(path: str) -> None:

@@ -1,0 +1,82 @@
+"""The rows of `aioproduce spool dump`: records or dead letters of queues, one after the other.
+
+Called by `spool`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioproduce.cli.spool_view import letter_as_json, record_as_json
+from aioproduce.errors import SpoolDirectoryError
+from aioproduce.spool.dead_letter_table import read_dead_letters
+from aioproduce.spool.directory import OtherFormatError, read_description
+from aioproduce.spool.record_reading import LogRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aioproduce.spool.queue_files import QueueFiles
+
+_LETTERS = 500
+
+
+def record_rows(
+    queues: Sequence[QueueFiles],
+    topic: str | None,
+    *,
+    from_offset: int,
+    waits: bool,
+    damages: list[str],
+) -> Iterator[dict[str, Any]]:
+    """Yield the records of queues.
+
+    Args:
+        queues: The queues.
+        topic: Only this topic; all if None.
+        from_offset: The first offset of each log.
+        waits: Whether only records behind the position are wanted.
+        damages: Gets what is damaged.
+
+    Raises:
+        SpoolDirectoryError: if a queue cannot be read.
+        OSError: if a log cannot be read.
+    """
+    for queue in queues:
+        spool_id = _spool_id(queue)
+        is_in_use = queue.user() is not None
+        for log in queue.logs():
+            if topic is not None and log.topic != topic:
+                continue
+            try:
+                reading = LogRecords(log, from_offset=from_offset, waits=waits, is_in_use=is_in_use)
+            except FileNotFoundError:  # nobody has it any more
+                continue
+            for record in reading.records():
+                yield record_as_json(queue.path, spool_id, record)
+            damages += map(str, reading.damages)
+
+
+def _spool_id(queue: QueueFiles) -> bytes | None:
+    try:
+        return read_description(queue.path)
+    except OtherFormatError:
+        raise
+    except SpoolDirectoryError:  # the records can be read without it
+        return None
+
+
+def dead_letter_rows(queues: Sequence[QueueFiles], topic: str | None) -> Iterator[dict[str, Any]]:
+    """Yield the dead letters of queues.
+
+    Raises:
+        sqlite3.Error: if a table cannot be read.
+    """
+    for queue in queues:
+        after = None
+        while queue.has_dead_letters and (
+            letters := read_dead_letters(queue.dead_letters, topic=topic, after=after, limit=_LETTERS)
+        ):
+            for letter in letters:
+                yield letter_as_json(queue.path, letter)
+            after = letters[-1]
