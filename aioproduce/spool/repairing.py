@@ -168,7 +168,7 @@ class _Repairer:
             pass
         for finding in log_findings(self._queue, log, scan):
             assert finding.damage is not None
-            if finding.kind is FindingKind.TORN:
+            if finding.damage.is_tail:
                 yield self._tail(finding, finding.damage)
             elif finding.kind is FindingKind.KNOWN:
                 yield Repair(finding, "a copy is in the quarantine already", is_done=True)

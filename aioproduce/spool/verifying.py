@@ -6,7 +6,8 @@ Invariants:
 
 1. It finds in a log what a forwarder would find: the same reader reads it.
 2. Damage with a report in the quarantine is known: a forwarder or a repair has dealt with it.
-3. A batch that was being written when its process ended is a torn tail, and no damage.
+3. A batch that was being written when its process ended is a torn tail, and no damage. If a log was closed, its
+   last batch ends with its file, and then it is damage.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from aioproduce.errors import SpoolDirectoryError
+from aioproduce.spool.batch_head import HEAD_SIZE, read_head
 from aioproduce.spool.dead_letter_table import check_dead_letters
 from aioproduce.spool.directory import DESCRIPTION, OtherFormatError, read_description
 from aioproduce.spool.log_scan import LogScan
@@ -217,9 +219,26 @@ def log_findings(queue: QueueFiles, log: LogFiles, scan: LogScan) -> list[Findin
 
 
 def _kind_of(queue: QueueFiles, log: LogFiles, damage: Damage) -> FindingKind:
-    if damage.is_tail:
+    if damage.is_tail and not _ends_with_its_file(damage):
         return FindingKind.TORN
     return FindingKind.KNOWN if _is_known(queue, log, damage) else FindingKind.DAMAGED
+
+
+def _ends_with_its_file(damage: Damage) -> bool:
+    """Return whether the last batch of a log ends where its file ends, as in a log that was closed."""
+    file = ReadOnlyDisk().open(f"{damage.directory}/{damage.segment}")
+    try:
+        at = damage.start
+        offset: int | None = None
+        while (head := read_head(file.read(at, HEAD_SIZE))) is not None and offset in (
+            None,
+            head.base_offset,
+        ):
+            at += head.size
+            offset = head.end_offset
+        return at == file.size
+    finally:
+        file.close()
 
 
 def _is_known(queue: QueueFiles, log: LogFiles, damage: Damage) -> bool:
