@@ -156,7 +156,7 @@ def dump(
 
     if dead and (from_offset or waits):
         raise failure("--from-offset and --waiting are for records that are no dead letters: leave them out")
-    damages: list[str] = []
+    problems: list[str] = []
     with _expected_errors():
         queues = _queues(directory)
         if dead:
@@ -164,11 +164,11 @@ def dump(
         else:
             if topic is not None and not any(each.log(topic) for each in queues):
                 raise failure(f"no queue in {directory} has a log of {topic!r}", ExitCode.NOT_ACKNOWLEDGED)
-            rows = record_rows(queues, topic, from_offset=from_offset, waits=waits, damages=damages)
+            rows = record_rows(queues, topic, from_offset=from_offset, waits=waits, problems=problems)
         written = _write_lines(map(as_json_line if as_json else row_line, islice(rows, limit)))
-    for damage in damages:
-        complain(f"error: {damage}")
-    raise typer.Exit(ExitCode.NOT_ACKNOWLEDGED if damages else written)
+    for problem in problems:
+        complain(f"error: {problem}")
+    raise typer.Exit(ExitCode.NOT_ACKNOWLEDGED if problems else written)
 
 
 def _write_lines(lines: Iterable[str]) -> ExitCode:
@@ -346,4 +346,7 @@ def _for_each_queue(
             except SpoolDirectoryError as error:
                 complain(f"error: {error}")
                 exit_code = exit_code or exit_code_of(error)
+            except sqlite3.Error as error:
+                complain(f"error: {queue.dead_letters}: {error}")
+                exit_code = exit_code or ExitCode.NOT_ACKNOWLEDGED
     return done, exit_code

@@ -27,7 +27,7 @@ def record_rows(
     *,
     from_offset: int,
     waits: bool,
-    damages: list[str],
+    problems: list[str],
 ) -> Iterator[dict[str, Any]]:
     """Yield the records of queues.
 
@@ -36,7 +36,7 @@ def record_rows(
         topic: Only this topic; all if None.
         from_offset: The first offset of each log.
         waits: Whether only records behind the position are wanted.
-        damages: Gets what is damaged.
+        problems: Gets what is damaged.
 
     Raises:
         SpoolDirectoryError: if a queue cannot be read.
@@ -44,17 +44,16 @@ def record_rows(
     """
     for queue in queues:
         spool_id = _spool_id(queue)
-        is_in_use = queue.user() is not None
         for log in queue.logs():
             if topic is not None and log.topic != topic:
                 continue
             try:
-                reading = LogRecords(log, from_offset=from_offset, waits=waits, is_in_use=is_in_use)
+                reading = LogRecords(log, from_offset=from_offset, waits=waits, is_in_use=queue.is_in_use)
             except FileNotFoundError:  # nobody has it any more
                 continue
             for record in reading.records():
                 yield record_as_json(queue.path, spool_id, record)
-            damages += map(str, reading.damages)
+            problems += reading.problems
 
 
 def _spool_id(queue: QueueFiles) -> bytes | None:

@@ -94,7 +94,7 @@ def _compact_log(log: LogFiles) -> Iterator[Freed]:
             size = size_of(path)
             disk.unlink(path)
             yield Freed(path, "removed", size)
-    scan = LogScan(log.path, is_in_use=False)
+    scan = LogScan(log.path, is_in_use=lambda: False)
     if position_findings(log, scan):
         yield Freed(log.path, "left: its position cannot be read; repair it first", 0, is_left=True)
         return
@@ -106,7 +106,7 @@ def _compact_log(log: LogFiles) -> Iterator[Freed]:
         extent: Extent | None = None
         if following is None or following.begins_life:
             extent = _extent(log.path, segment, following)
-        if _is_settled(segment, following, extent, position):
+        if _is_settled(following, extent, position):
             if not is_durable:
                 _make_durable(disk, log.path, position)
                 is_durable = True
@@ -122,15 +122,13 @@ def _compact_log(log: LogFiles) -> Iterator[Freed]:
     disk.sync_directory(log.path)
 
 
-def _is_settled(segment: Segment, following: Segment | None, extent: Extent | None, position: int) -> bool:
+def _is_settled(following: Segment | None, extent: Extent | None, position: int) -> bool:
     """Return whether no record of a segment waits, and its name is not needed to find unused offsets."""
     if following is not None and following.base_offset <= position:
         return True
-    if extent is None or position == 0:
-        return False
-    # Offsets of a power cut's victims: the next life begins far behind the position or the last segment's name, so
-    # a segment goes only if the position has come to it.
-    return segment.base_offset <= position and extent.end_offset <= position
+    # At position 0 an empty segment goes not: a power cut may have taken records from it that were forwarded, and
+    # only its name tells the next life that their offsets were used.
+    return extent is not None and position > 0 and extent.end_offset <= position
 
 
 def _extent(directory: str, segment: Segment, following: Segment | None) -> Extent | None:

@@ -187,7 +187,7 @@ def _heads(file: File, offset: int) -> Iterator[BatchHead]:
     latest: BatchHead | None = None
     while True:
         head = read_head(file.read(at, HEAD_SIZE))
-        if head is None or head.base_offset != offset or at + head.size > file.size:
+        if head is None or head.base_offset != offset:
             break
         if latest is not None:
             yield latest

@@ -5,15 +5,15 @@ It is the forwarder's `LogReader` on a disk that is only read. So a tool finds d
 Invariants:
 
 1. A segment that vanishes is no damage: the position is behind it. Reading goes on there.
-2. While a producer uses the queue, damage is reported only if a second look finds it, too: the first one may have
-   met a batch that was being written, or a file that was used again. A file is given another name before anything
-   is written to it for its new use, so a second look under the same name proves it.
+2. Damage is reported only if a second look finds it, too: the first one may have met a batch that was being
+   written, or a file that was used again. A file is given another name before anything is written to it for its new
+   use, so a second look under the same name proves it.
 3. A batch that is being written at the end of a log in use is not damage.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from aioproduce.spool.log_reader import LogReader
 from aioproduce.spool.position import Position
@@ -22,13 +22,14 @@ from aioproduce.spool.read_only_disk import ReadOnlyDisk
 from aioproduce.spool.segments import find_segments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from aioproduce.spool.log_reader import Batch
     from aioproduce.spool.quarantine import Damage
     from aioproduce.spool.segments import Segment
 
 READ_BYTES: Final = 256 * 1024
+_Place: TypeAlias = tuple[str, int, int]
 
 
 @final
@@ -38,7 +39,8 @@ class LogScan:
     Args:
         directory: The log's directory.
         offset: The first offset that is wanted; by default everything that is there.
-        is_in_use: Whether a producer may be writing it.
+        is_in_use: Returns whether a producer may be writing it. It is called after the segments were listed: a
+            producer that starts later writes to none of them.
 
     Attributes:
         segments: The segments when the scan began.
@@ -51,11 +53,11 @@ class LogScan:
 
     __slots__ = ("_directory", "_disk", "_is_in_use", "_start", "damages", "position", "segments")
 
-    def __init__(self, directory: str, *, offset: int | None = None, is_in_use: bool) -> None:
+    def __init__(self, directory: str, *, offset: int | None = None, is_in_use: Callable[[], bool]) -> None:
         self._disk = ReadOnlyDisk()
         self._directory = directory
-        self._is_in_use = is_in_use
         self.segments: list[Segment] = find_segments(self._disk, directory)
+        self._is_in_use = is_in_use()
         # After the names: the segments before the first of them were removed when the position was behind them.
         self.position: int | None = self._read_position()
         first = self.segments[0].base_offset if self.segments else 0
@@ -98,7 +100,7 @@ class LogScan:
                 yield from batches
         finally:
             reader.close()
-        self.damages = self._confirmed(found) if self._is_in_use and found else found
+        self.damages = self._confirmed(found) if found else found
 
     def _reader(self, offset: int) -> LogReader:
         return LogReader(self._disk, self._directory, offset, Quarantine(self._disk, self._directory))
@@ -106,20 +108,17 @@ class LogScan:
     def _confirmed(self, found: list[Damage]) -> list[Damage]:
         """Return the damages that a second look finds, too."""
         segments = find_segments(self._disk, self._directory)
-        again: set[Damage] = set()
-        for name in {damage.segment for damage in found}:
-            for number, segment in enumerate(segments):
-                if segment.name == name:
-                    again |= self._look_again(segments[number : number + 2], found)
-        return [damage for damage in found if damage in again]
+        again: set[_Place] = set()
+        for number, segment in enumerate(segments):
+            suspects = [damage for damage in found if damage.segment == segment.name]
+            if suspects:
+                again |= self._look_again(segments[number : number + 2], suspects)
+        return [damage for damage in found if _place_of(damage) in again]
 
-    def _look_again(self, pair: Sequence[Segment], found: list[Damage]) -> set[Damage]:
+    def _look_again(self, pair: Sequence[Segment], suspects: list[Damage]) -> set[_Place]:
         """Return what is damaged in the first of two segments, or in the last one of all."""
         segment = pair[0]
-        # What is missing before a segment is missing still: no producer makes a file there.
-        again = {
-            each for each in found if each.segment == segment.name and each.next_offset <= segment.base_offset
-        }
+        is_written = self._is_in_use and len(pair) == 1
         reader = self._reader(segment.base_offset)
         try:
             while batches := reader.read(pair, READ_BYTES):
@@ -129,4 +128,11 @@ class LogScan:
             return set()
         finally:
             reader.close()
-        return again | {each for each in reader.damages if len(pair) > 1 or not each.is_tail}
+        # What is missing before a segment is missing still: no producer makes a file there.
+        missing = {_place_of(each) for each in suspects if each.next_offset <= segment.base_offset}
+        return missing | {_place_of(each) for each in reader.damages if not (each.is_tail and is_written)}
+
+
+def _place_of(damage: Damage) -> _Place:
+    """Return what two looks agree on: one that began in the middle of a damaged batch has another first offset."""
+    return damage.segment, damage.start, damage.next_offset

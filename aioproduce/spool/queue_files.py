@@ -78,6 +78,14 @@ class QueueFiles:
         except OSError as error:
             raise unreadable(self.path, error) from error
 
+    def is_in_use(self) -> bool:
+        """Return whether a process uses the queue.
+
+        Raises:
+            SpoolDirectoryError: as `user()`.
+        """
+        return self.user() is not None
+
     def logs(self) -> list[LogFiles]:
         """Return the logs, by topic.
 

@@ -11,11 +11,10 @@ from aioproduce._native.batch_rows import BatchRows
 from aioproduce.spool.log_scan import LogScan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from aioproduce.records import Header
     from aioproduce.spool.log_reader import Batch
-    from aioproduce.spool.quarantine import Damage
     from aioproduce.spool.queue_files import LogFiles
 
 
@@ -48,23 +47,25 @@ class LogRecords:
         log: The log.
         from_offset: The first offset that is wanted.
         waits: Whether only records behind the position are wanted.
-        is_in_use: Whether a producer may be writing the log.
+        is_in_use: Returns whether a producer may be writing the log.
 
     Attributes:
-        damages: After the last record: what is damaged.
+        problems: After the last record: what could not be read, for people.
 
     Raises:
         OSError: if the log cannot be read.
     """
 
-    __slots__ = ("_log", "_scan", "_start", "damages")
+    __slots__ = ("_log", "_scan", "_start", "problems")
 
-    def __init__(self, log: LogFiles, *, from_offset: int, waits: bool, is_in_use: bool) -> None:
+    def __init__(
+        self, log: LogFiles, *, from_offset: int, waits: bool, is_in_use: Callable[[], bool]
+    ) -> None:
         self._log = log
         scan = LogScan(log.path, is_in_use=is_in_use)
         self._start = max(from_offset, scan.first_waiting if waits else 0)
         self._scan = LogScan(log.path, offset=self._start, is_in_use=is_in_use)
-        self.damages: list[Damage] = []
+        self.problems: list[str] = []
 
     def records(self) -> Iterator[StoredRecord]:
         """Yield the records, in order.
@@ -74,11 +75,17 @@ class LogRecords:
         """
         for batch in self._scan.batches():
             yield from self._rows(batch)
-        self.damages = self._scan.damages
+        self.problems += map(str, self._scan.damages)
 
     def _rows(self, batch: Batch) -> Iterator[StoredRecord]:
         head = batch.head
-        rows = BatchRows(batch.content, head.record_count, head.first_timestamp)
+        try:
+            rows = BatchRows(batch.content, head.record_count, head.first_timestamp)
+        except ValueError as error:
+            self.problems.append(
+                f"the batch at offset {head.base_offset} of {self._log.path} has no records: {error}"
+            )
+            return
         for row in range(max(self._start - head.base_offset, 0), head.record_count):
             headers = rows.headers and rows.headers.at(row)
             timestamp = rows.timestamps.at(row)

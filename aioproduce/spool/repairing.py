@@ -161,7 +161,7 @@ class _Repairer:
     # -- logs ---
 
     def _repair_log(self, log: LogFiles) -> Iterator[Repair]:
-        scan = LogScan(log.path, is_in_use=False)
+        scan = LogScan(log.path, is_in_use=lambda: False)
         for finding in position_findings(log, scan):
             yield self._position(log, scan, finding)
         for _ in scan.batches():

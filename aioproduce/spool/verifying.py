@@ -120,7 +120,7 @@ def bytes_to_verify(queue: QueueFiles) -> int:
     total = 0
     for log in queue.logs():
         try:
-            scan = LogScan(log.path, is_in_use=False)
+            scan = LogScan(log.path, is_in_use=lambda: False)
         except OSError:  # the check reports it
             continue
         total += sum(size_of(f"{log.path}/{segment.name}") for segment in scan.segments)
@@ -152,7 +152,7 @@ def verify(queue: QueueFiles, result: Verification) -> Iterator[None]:
 
 
 def _verify_log(queue: QueueFiles, log: LogFiles, result: Verification) -> Iterator[None]:
-    scan = LogScan(log.path, is_in_use=result.user is not None)
+    scan = LogScan(log.path, is_in_use=queue.is_in_use)
     result.findings += position_findings(log, scan)
     for batch in scan.batches():
         result.batches += 1

@@ -72,8 +72,8 @@ def _append(log: TopicLog, *groups: list[bytes], timestamp: int = _TIME) -> dict
 def _values(queue: QueueFiles, topic: str = "orders", **options: Any) -> dict[int, bytes | None]:
     log = queue.log(topic)
     assert log is not None
-    wanted = {"from_offset": 0, "waits": False, "is_in_use": False} | options
-    return {record.offset: record.value for record in LogRecords(log, **wanted).records()}
+    settings: dict[str, Any] = {"from_offset": 0, "waits": False, "is_in_use": queue.is_in_use} | options
+    return {record.offset: record.value for record in LogRecords(log, **settings).records()}
 
 
 def _verified(queue: QueueFiles) -> Verification:
@@ -202,7 +202,7 @@ def test_a_batch_that_is_half_written_is_not_counted_and_no_damage(queue: QueueF
         path.write_bytes(content)
         assert look_at(queue).waiting == 3
         assert _verified(queue).findings == []
-        assert _values(queue, is_in_use=True) == whole
+        assert _values(queue) == whole
     # Its process is gone now.
     assert look_at(queue).waiting == 3
     result = _verified(queue)
@@ -262,6 +262,18 @@ def test_damage_in_the_middle_is_found_kept_and_then_known(queue: QueueFiles) ->
     # More damage at the same place is news.
     _flip(path, end)
     assert _kinds(_verified(queue).findings) == [FindingKind.DAMAGED]
+
+
+def test_damage_is_told_also_if_reading_begins_within_it(queue: QueueFiles) -> None:
+    with _life(queue) as log:
+        _append(log, [b"1"], [b"two", b"2b"], [b"3"])
+    _flip(_log_path(queue) / _FIRST, len(make_batch([b"1"])) + 40)
+    log_files = queue.log("orders")
+    assert log_files is not None
+    reading = LogRecords(log_files, from_offset=2, waits=False, is_in_use=queue.is_in_use)
+    assert [record.offset for record in reading.records()] == [3]
+    (problem,) = reading.problems
+    assert "1 records from offset 2 on" in problem
 
 
 def test_the_last_batch_of_a_log_that_was_closed_is_not_torn_but_damaged(queue: QueueFiles) -> None:
@@ -329,7 +341,7 @@ def test_a_repair_loses_no_batch_that_is_whole(queue: QueueFiles, seed: int) -> 
 def test_a_scan_of_a_log_in_use_meets_no_damage_when_files_are_used_again(queue: QueueFiles) -> None:
     with _life(queue) as log:
         _append(log, *([b"%04d" % number * 200] for number in range(30)))
-        scan = LogScan(str(_log_path(queue)), is_in_use=True)
+        scan = LogScan(str(_log_path(queue)), is_in_use=queue.is_in_use)
         batches = scan.batches()
         first = next(batches)
         assert first.head.base_offset == 0
@@ -342,7 +354,7 @@ def test_a_scan_of_a_log_in_use_meets_no_damage_when_files_are_used_again(queue:
         assert later == sorted(set(later))
         assert later[-1] >= 70
         _flip(_log_path(queue) / log.segments[0].name, 100)
-        scan = LogScan(str(_log_path(queue)), is_in_use=True)
+        scan = LogScan(str(_log_path(queue)), is_in_use=queue.is_in_use)
         list(scan.batches())
         assert len(scan.damages) == 1
 
