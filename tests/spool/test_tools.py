@@ -6,6 +6,7 @@ import json
 import os
 import random
 import sqlite3
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -543,3 +544,32 @@ def test_a_damaged_table_of_dead_letters_is_found(queue: QueueFiles) -> None:
     assert "cannot be read" in look_at(queue).problems[0]
     (left,) = repair(queue)
     assert not left.is_done
+
+
+# -- while a writer works ---
+
+
+@pytest.mark.extended("a thread that writes all the time; the deterministic test above stays in the gate")
+def test_no_look_at_a_log_in_use_finds_damage(queue: QueueFiles) -> None:
+    batches = [make_batch([bytes([number]) * (100 + 7 * number)] * (1 + number % 5)) for number in range(50)]
+    ended = threading.Event()
+
+    def write(log: TopicLog) -> None:
+        number = 0
+        while not ended.is_set():
+            for _ in range(20):
+                log.append([[batches[number % 50]], [batches[(number + 7) % 50]]])
+                number += 1
+            log.sync()
+            log.settle(max(0, log.next_offset - 400))
+
+    with _life(queue) as log:
+        writer = threading.Thread(target=write, args=(log,))
+        writer.start()
+        try:
+            for _ in range(300):
+                assert _verified(queue).findings == []
+                assert 0 <= look_at(queue).waiting < 2_000
+        finally:
+            ended.set()
+            writer.join()
