@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioproduce.cli.spool_view import letter_as_json, record_as_json
-from aioproduce.errors import SpoolDirectoryError
+from aioproduce.errors import SpoolDirectoryError, SpoolFormatError
 from aioproduce.spool.dead_letter_table import read_dead_letters
-from aioproduce.spool.directory import OtherFormatError, read_description
+from aioproduce.spool.directory import read_description
 from aioproduce.spool.record_reading import LogRecords
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def record_rows(
 def _spool_id(queue: QueueFiles) -> bytes | None:
     try:
         return read_description(queue.path)
-    except OtherFormatError:
+    except SpoolFormatError:
         raise
     except SpoolDirectoryError:  # the records can be read without it
         return None

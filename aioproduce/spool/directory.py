@@ -22,7 +22,7 @@ import uuid
 from contextlib import suppress
 from typing import Final, final
 
-from aioproduce.errors import SpoolDirectoryError, SpoolInUseError
+from aioproduce.errors import SpoolDirectoryError, SpoolFormatError, SpoolInUseError
 
 _FORMAT: Final = 1
 DESCRIPTION: Final = "spool.json"
@@ -31,11 +31,6 @@ LOGS: Final = "logs"
 QUARANTINE: Final = "quarantine"
 _MODE: Final = 0o700
 _ARE_TAKEN: Final = (errno.EWOULDBLOCK, errno.EACCES)
-
-
-@final
-class OtherFormatError(SpoolDirectoryError):
-    """A queue's directory has a format that this version does not read. Nothing may be written to it."""
 
 
 @final
@@ -50,7 +45,8 @@ class SpoolDirectory:
         spool_id: 16 bytes, made with the directory.
 
     Raises:
-        SpoolDirectoryError: if it cannot be made, read or written, or has another format.
+        SpoolDirectoryError: if it cannot be made, read or written.
+        SpoolFormatError: if it has another format.
         SpoolInUseError: if another process, or this one, uses it.
     """
 
@@ -153,7 +149,8 @@ def read_description(directory: str) -> bytes | None:
     """Return the id of a queue; None if it has no description.
 
     Raises:
-        SpoolDirectoryError: if the description is damaged, or of another format.
+        SpoolFormatError: if it is of another format.
+        SpoolDirectoryError: if it is damaged.
         OSError: if it cannot be read.
     """
     path = f"{directory}/{DESCRIPTION}"
@@ -161,7 +158,7 @@ def read_description(directory: str) -> bytes | None:
         with open(path, encoding="utf-8") as file:
             description = json.load(file)
         if description["format"] != _FORMAT:
-            raise OtherFormatError(
+            raise SpoolFormatError(
                 f"the spool's directory {directory} has format {description['format']!r}, and this version of "
                 f"aioproduce reads {_FORMAT}: use the version that wrote it",
                 directory=directory,

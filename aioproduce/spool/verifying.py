@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from aioproduce.errors import SpoolDirectoryError
+from aioproduce.errors import SpoolDirectoryError, SpoolFormatError
 from aioproduce.spool.batch_head import HEAD_SIZE, read_head
 from aioproduce.spool.dead_letter_table import check_dead_letters
-from aioproduce.spool.directory import DESCRIPTION, OtherFormatError, read_description
+from aioproduce.spool.directory import DESCRIPTION, read_description
 from aioproduce.spool.log_scan import LogScan
 from aioproduce.spool.position import NAME as POSITION
 from aioproduce.spool.position import Position
@@ -187,7 +187,7 @@ def description_findings(queue: QueueFiles) -> list[Finding]:
     try:
         if read_description(queue.path) is not None:
             return []
-    except OtherFormatError:  # nothing else of it can be understood
+    except SpoolFormatError:  # nothing else of it can be understood
         raise
     except SpoolDirectoryError as error:
         return [Finding(FindingKind.DESCRIPTION, path, str(error))]

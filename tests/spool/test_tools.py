@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from aioproduce.errors import SpoolDirectoryError, SpoolInUseError
+from aioproduce.errors import SpoolDirectoryError, SpoolFormatError, SpoolInUseError
 from aioproduce.spool.compacting import compact
 from aioproduce.spool.dead_letter_table import (
     count_dead_letters,
@@ -390,7 +390,7 @@ def test_another_format_is_left_alone(queue: QueueFiles) -> None:
         lambda each: list(repair(each, has_new_id=True)),
         lambda each: list(compact(each)),
     ):
-        with pytest.raises(SpoolDirectoryError, match="format 2"):
+        with pytest.raises(SpoolFormatError, match="format 2"):
             work(queue)
 
 
