@@ -87,7 +87,7 @@ def stat(directory: Directory, as_json: AsJson = False) -> None:
     It works while a producer uses the queue, and takes no longer with a large one: it reads the heads of a few
     batches. So it looks for no damage; `verify` does.
     """
-    from aioproduce.cli.spool_view import stat_as_json, stat_view
+    from aioproduce.cli.spool_view import stat_as_json, stat_text
     from aioproduce.spool.inspection import look_at
 
     stats = []
@@ -103,7 +103,7 @@ def stat(directory: Directory, as_json: AsJson = False) -> None:
         complain(f"error: {problem}")
         exit_code = exit_code or ExitCode.NOT_ACKNOWLEDGED
     found = stat_as_json(stats, time.time())
-    written = write_output(as_json_line(found) if as_json else rendered(stat_view(found)))
+    written = write_output(as_json_line(found) if as_json else stat_text(found))
     raise typer.Exit(exit_code or written)
 
 
@@ -117,16 +117,14 @@ def verify(directory: Directory, progress: ProgressFlag = None, as_json: AsJson 
     It writes nothing, and works while a producer uses the queue.
     """
     from aioproduce.cli.spool_verify import verify_all
-    from aioproduce.cli.spool_view import verified_as_json, verified_view
+    from aioproduce.cli.spool_view import verified_as_json, verified_text
 
     is_shown = shows_bar() if progress is None else progress
     with _expected_errors():
         results, stopped_by = asyncio.run(verify_all(_queues(directory), shows_progress=is_shown))
     if stopped_by is not ExitCode.DONE:
         complain("not all of it was read")
-    written = write_output(
-        as_json_line(verified_as_json(results)) if as_json else rendered(verified_view(results))
-    )
+    written = write_output(as_json_line(verified_as_json(results)) if as_json else verified_text(results))
     damaged = ExitCode.DONE if all(each.is_clean for each in results) else ExitCode.NOT_ACKNOWLEDGED
     raise typer.Exit(damaged or stopped_by or written)
 
@@ -166,6 +164,7 @@ def dump(
                 raise failure(f"no queue in {directory} has a log of {topic!r}", ExitCode.NOT_ACKNOWLEDGED)
             rows = record_rows(queues, topic, from_offset=from_offset, waits=waits, problems=problems)
         written = _write_lines(map(as_json_line if as_json else row_line, islice(rows, limit)))
+        rows.close()
     for problem in problems:
         complain(f"error: {problem}")
     raise typer.Exit(ExitCode.NOT_ACKNOWLEDGED if problems else written)
@@ -281,7 +280,7 @@ def repair(
 
     The exit code is 1 if something is left to do by hand.
     """
-    from aioproduce.cli.spool_view import repaired_as_json, repaired_view
+    from aioproduce.cli.spool_view import repaired_as_json, repaired_text
     from aioproduce.spool.repairing import Repair
     from aioproduce.spool.repairing import repair as repair_queue
 
@@ -293,7 +292,7 @@ def repair(
     written = write_output(
         as_json_line(repaired_as_json(repaired, is_dry=is_dry))
         if as_json
-        else rendered(repaired_view(repaired, is_dry=is_dry))
+        else repaired_text(repaired, is_dry=is_dry)
     )
     raise typer.Exit(exit_code or written)
 
@@ -311,7 +310,7 @@ def compact(
 
     No producer may use the queue. The files that have the positions stay: they keep ids from being used again.
     """
-    from aioproduce.cli.spool_view import compacted_as_json, compacted_view
+    from aioproduce.cli.spool_view import compacted_as_json, compacted_text
     from aioproduce.spool.compacting import compact as compact_queue
 
     if has_quarantine and not is_confirmed:
@@ -327,7 +326,7 @@ def compact(
         directory, lambda queue: compact_queue(queue, has_quarantine=has_quarantine)
     )
     written = write_output(
-        as_json_line(compacted_as_json(compacted)) if as_json else rendered(compacted_view(compacted))
+        as_json_line(compacted_as_json(compacted)) if as_json else compacted_text(compacted)
     )
     raise typer.Exit(exit_code or written)
 

@@ -14,7 +14,7 @@ from aioproduce.spool.directory import read_description
 from aioproduce.spool.record_reading import LogRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from aioproduce.spool.queue_files import QueueFiles
 
@@ -28,7 +28,7 @@ def record_rows(
     from_offset: int,
     waits: bool,
     problems: list[str],
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any]]:
     """Yield the records of queues.
 
     Args:
@@ -36,7 +36,7 @@ def record_rows(
         topic: Only this topic; all if None.
         from_offset: The first offset of each log.
         waits: Whether only records behind the position are wanted.
-        problems: Gets what is damaged.
+        problems: Gets what is damaged, at the end or when the rows are closed.
 
     Raises:
         SpoolDirectoryError: if a queue cannot be read.
@@ -51,9 +51,11 @@ def record_rows(
                 reading = LogRecords(log, from_offset=from_offset, waits=waits, is_in_use=queue.is_in_use)
             except FileNotFoundError:  # nobody has it any more
                 continue
-            for record in reading.records():
-                yield record_as_json(queue.path, spool_id, record)
-            problems += reading.problems
+            try:
+                for record in reading.records():
+                    yield record_as_json(queue.path, spool_id, record)
+            finally:  # also if no more are wanted
+                problems += reading.problems()
 
 
 def _spool_id(queue: QueueFiles) -> bytes | None:
@@ -65,7 +67,7 @@ def _spool_id(queue: QueueFiles) -> bytes | None:
         return None
 
 
-def dead_letter_rows(queues: Sequence[QueueFiles], topic: str | None) -> Iterator[dict[str, Any]]:
+def dead_letter_rows(queues: Sequence[QueueFiles], topic: str | None) -> Generator[dict[str, Any]]:
     """Yield the dead letters of queues.
 
     Raises:

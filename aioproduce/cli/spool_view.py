@@ -8,17 +8,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-from rich.text import Text
-
-from aioproduce.cli.display import size_text
+from aioproduce.cli.display import rendered, size_text
 from aioproduce.cli.failed_records import content_as_json
 from aioproduce.cli.txn_view import instant, printable, rows_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from rich.console import RenderableType
 
     from aioproduce.spool.compacting import Freed
     from aioproduce.spool.dead_letter_table import DeadLetter
@@ -84,12 +79,11 @@ def _age(at_ms: int | None, now: float) -> float | None:
     return None if at_ms is None else round(max(now - at_ms / 1000, 0.0), 3)
 
 
-def stat_view(found: dict[str, Any]) -> RenderableType:
+def stat_text(found: dict[str, Any]) -> str:
     """Return what is in some queues, for people."""
-    parts: list[RenderableType] = []
+    text = ""
     for queue in found["queues"]:
         use = f"in use by process {queue['process']}" if queue["in_use"] else "not in use"
-        parts.append(Text(f"{queue['path']}  {use}", style="bold"))
         rows = [
             {
                 "topic": each["topic"],
@@ -101,24 +95,21 @@ def stat_view(found: dict[str, Any]) -> RenderableType:
             }
             for each in queue["topics"]
         ]
-        parts.append(rows_view(rows, ("topic", "waiting", "oldest", "position", "size", "segments")))
+        text += f"{printable(queue['path'])}  {use}\n"
+        if rows:
+            text += rendered(rows_view(rows, ("topic", "waiting", "oldest", "position", "size", "segments")))
         if queue["quarantine_bytes"]:
-            parts.append(Text(f"quarantine: {size_text(queue['quarantine_bytes'])}"))
+            text += f"quarantine: {size_text(queue['quarantine_bytes'])}\n"
         if queue["dead_letters"]:
             counts = ", ".join(
                 f"{printable(topic)} {count:,}" for topic, count in queue["dead_letters"].items()
             )
-            parts.append(Text(f"dead letters: {counts}"))
-    parts.append(Text(_stat_summary(found)))
-    return Group(*parts)
-
-
-def _stat_summary(found: dict[str, Any]) -> str:
+            text += f"dead letters: {counts}\n"
+    oldest = f" (the oldest for {_duration(found['oldest_age_s'])})" if found["waiting"] else ""
     return (
-        f"{found['queue_count']:,} queues, {found['in_use']:,} in use: {found['waiting']:,} records wait"
-        + (f", the oldest for {_duration(found['oldest_age_s'])}" if found["waiting"] else "")
-        + f"; {size_text(found['bytes'])} on disk, {size_text(found['quarantine_bytes'])} in the quarantine, "
-        f"{found['dead_letters']:,} dead letters"
+        f"{text}queues: {found['queue_count']:,} ({found['in_use']:,} in use), records that wait: "
+        f"{found['waiting']:,}{oldest}, on disk: {size_text(found['bytes'])}, quarantine: "
+        f"{size_text(found['quarantine_bytes'])}, dead letters: {found['dead_letters']:,}\n"
     )
 
 
@@ -171,26 +162,24 @@ def finding_as_json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def verified_view(results: Sequence[Verification]) -> RenderableType:
+def verified_text(results: Sequence[Verification]) -> str:
     """Return what a check of some queues found, for people."""
-    lines: list[RenderableType] = []
+    lines: list[str] = []
     for each in results:
         damages = sum(finding.is_damage for finding in each.findings)
-        state = f"{damages:,} damaged places" if damages else "whole"
-        lines.append(
-            Text(
-                f"{each.path}  {state}: {each.records:,} records in {each.batches:,} batches, "
-                f"{size_text(each.bytes)}"
-            )
-        )
-        lines += [_finding_line(finding) for finding in each.findings]
-    return Group(*lines)
+        state = f"damaged places: {damages:,}" if damages else "whole"
+        whole = f"{each.records:,} records, {each.batches:,} batches, {size_text(each.bytes)}"
+        lines += [f"{each.path}  {state} (read: {whole})", *map(_finding_line, each.findings)]
+    return _joined(lines)
 
 
-def _finding_line(finding: Finding) -> Text:
-    return Text(
-        f"  {finding.kind.value}: {printable(finding.message)}", style="red" if finding.is_damage else ""
-    )
+def _finding_line(finding: Finding) -> str:
+    return f"  {finding.kind.value}: {finding.message}"
+
+
+def _joined(lines: Iterable[str]) -> str:
+    """Return lines of text; a path may have any character."""
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 # -- repair and compact ---
@@ -213,16 +202,15 @@ def repaired_as_json(repaired: dict[str, list[Repair]], *, is_dry: bool) -> dict
     }
 
 
-def repaired_view(repaired: dict[str, list[Repair]], *, is_dry: bool) -> RenderableType:
+def repaired_text(repaired: dict[str, list[Repair]], *, is_dry: bool) -> str:
     """Return what a repair did, for people."""
-    lines: list[RenderableType] = []
+    lines: list[str] = []
     for path, repairs in repaired.items():
-        state = "nothing to repair" if not repairs else "would be repaired" if is_dry else "repaired"
-        lines.append(Text(f"{path}  {state}"))
+        state = "would be repaired" if is_dry else "repaired"
+        lines.append(f"{path}  {state if repairs else 'nothing to repair'}")
         for each in repairs:
-            lines.append(_finding_line(each.finding))
-            lines.append(Text(f"    -> {printable(each.action)}", style="" if each.is_done else "red"))
-    return Group(*lines)
+            lines += [_finding_line(each.finding), f"    -> {each.action}"]
+    return _joined(lines)
 
 
 def compacted_as_json(compacted: dict[str, list[Freed]]) -> dict[str, Any]:
@@ -240,16 +228,15 @@ def compacted_as_json(compacted: dict[str, list[Freed]]) -> dict[str, Any]:
     }
 
 
-def compacted_view(compacted: dict[str, list[Freed]]) -> RenderableType:
+def compacted_text(compacted: dict[str, list[Freed]]) -> str:
     """Return what became free, for people."""
-    lines: list[RenderableType] = []
+    lines: list[str] = []
     for path, freed in compacted.items():
-        lines.append(Text(f"{path}  {_sum(freed):,} bytes became free"))
-        lines += [
-            Text(f"  {printable(each.path.removeprefix(path + '/'))}  {each.what}, {each.bytes:,} bytes")
-            for each in freed
-        ]
-    return Group(*lines)
+        lines.append(f"{path}  {_sum(freed):,} bytes became free")
+        for each in freed:
+            size = "" if each.is_left else f", {each.bytes:,} bytes"
+            lines.append(f"  {each.path.removeprefix(f'{path}/')}  {each.what}{size}")
+    return _joined(lines)
 
 
 def _sum(freed: Iterable[Freed]) -> int:

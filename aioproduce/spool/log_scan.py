@@ -45,13 +45,12 @@ class LogScan:
     Attributes:
         segments: The segments when the scan began.
         position: The position then; None if there was none.
-        damages: After the last batch: what is damaged.
 
     Raises:
         OSError: if the log cannot be read.
     """
 
-    __slots__ = ("_directory", "_disk", "_is_in_use", "_start", "damages", "position", "segments")
+    __slots__ = ("_directory", "_disk", "_found", "_is_in_use", "_start", "position", "segments")
 
     def __init__(self, directory: str, *, offset: int | None = None, is_in_use: Callable[[], bool]) -> None:
         self._disk = ReadOnlyDisk()
@@ -64,7 +63,7 @@ class LogScan:
         if offset is None:
             offset = first if self.position is None else min(first, self.position)
         self._start = offset
-        self.damages: list[Damage] = []
+        self._found: list[Damage] = []
 
     def _read_position(self) -> int | None:
         return Position(self._disk, self._directory).offset
@@ -84,7 +83,6 @@ class LogScan:
         """
         reader = self._reader(self._start)
         segments = self.segments
-        found: list[Damage] = []
         try:
             while True:
                 try:
@@ -93,14 +91,21 @@ class LogScan:
                     segments = find_segments(self._disk, self._directory)
                     reader.begin_at(max(reader.offset, self._read_position() or 0))
                     continue
-                found += reader.damages
+                self._found += reader.damages
                 reader.damages.clear()
                 if not batches:
                     break
                 yield from batches
         finally:
             reader.close()
-        self.damages = self._confirmed(found) if found else found
+
+    def damages(self) -> list[Damage]:
+        """Return what is damaged, as far as batches were read; this reads the segments of each once more.
+
+        Raises:
+            OSError: if a file cannot be read.
+        """
+        return self._confirmed(self._found) if self._found else []
 
     def _reader(self, offset: int) -> LogReader:
         return LogReader(self._disk, self._directory, offset, Quarantine(self._disk, self._directory))

@@ -49,14 +49,11 @@ class LogRecords:
         waits: Whether only records behind the position are wanted.
         is_in_use: Returns whether a producer may be writing the log.
 
-    Attributes:
-        problems: After the last record: what could not be read, for people.
-
     Raises:
         OSError: if the log cannot be read.
     """
 
-    __slots__ = ("_log", "_scan", "_start", "problems")
+    __slots__ = ("_log", "_scan", "_start", "_unreadable")
 
     def __init__(
         self, log: LogFiles, *, from_offset: int, waits: bool, is_in_use: Callable[[], bool]
@@ -65,7 +62,7 @@ class LogRecords:
         scan = LogScan(log.path, is_in_use=is_in_use)
         self._start = max(from_offset, scan.first_waiting if waits else 0)
         self._scan = LogScan(log.path, offset=self._start, is_in_use=is_in_use)
-        self.problems: list[str] = []
+        self._unreadable: list[str] = []
 
     def records(self) -> Iterator[StoredRecord]:
         """Yield the records, in order.
@@ -75,14 +72,21 @@ class LogRecords:
         """
         for batch in self._scan.batches():
             yield from self._rows(batch)
-        self.problems += map(str, self._scan.damages)
+
+    def problems(self) -> list[str]:
+        """Return what could not be read so far, for people.
+
+        Raises:
+            OSError: if a file cannot be read.
+        """
+        return [*self._unreadable, *map(str, self._scan.damages())]
 
     def _rows(self, batch: Batch) -> Iterator[StoredRecord]:
         head = batch.head
         try:
             rows = BatchRows(batch.content, head.record_count, head.first_timestamp)
         except ValueError as error:
-            self.problems.append(
+            self._unreadable.append(
                 f"the batch at offset {head.base_offset} of {self._log.path} has no records: {error}"
             )
             return

@@ -214,7 +214,7 @@ def log_findings(queue: QueueFiles, log: LogFiles, scan: LogScan) -> list[Findin
     """Return what a scan has found, which has come to its end."""
     return [
         Finding(_kind_of(queue, log, damage), log.path, str(damage), log.topic, damage)
-        for damage in scan.damages
+        for damage in scan.damages()
     ]
 
 

@@ -273,7 +273,7 @@ def test_damage_is_told_also_if_reading_begins_within_it(queue: QueueFiles) -> N
     assert log_files is not None
     reading = LogRecords(log_files, from_offset=2, waits=False, is_in_use=queue.is_in_use)
     assert [record.offset for record in reading.records()] == [3]
-    (problem,) = reading.problems
+    (problem,) = reading.problems()
     assert "1 records from offset 2 on" in problem
 
 
@@ -351,13 +351,13 @@ def test_a_scan_of_a_log_in_use_meets_no_damage_when_files_are_used_again(queue:
         _append(log, *([b"%04d" % number * 100] for number in range(30, 90)))
         log.settle(70)
         later = [batch.head.base_offset for batch in batches]
-        assert scan.damages == []
+        assert scan.damages() == []
         assert later == sorted(set(later))
         assert later[-1] >= 70
         _flip(_log_path(queue) / log.segments[0].name, 100)
         scan = LogScan(str(_log_path(queue)), is_in_use=queue.is_in_use)
         list(scan.batches())
-        assert len(scan.damages) == 1
+        assert len(scan.damages()) == 1
 
 
 def test_a_lost_id_is_made_anew_only_if_that_is_wanted(queue: QueueFiles) -> None:
