@@ -42,6 +42,7 @@
     ├── WorkerSlotError (RuntimeError)       workers cannot share their metrics in this directory
     ├── SpoolError                           the queue on disk does not take a record
     │   ├── SpoolDirectoryError              its directory cannot be used, or is not one of this version
+    │   │   ├── SpoolFormatError             another version of aioproduce wrote it
     │   │   └── SpoolInUseError              another process uses it
     │   ├── SpoolClonedError                 another process forwards a copy of the queue, exactly once
     │   ├── SpoolPositionLostError           the cluster has forgotten what it had of the queue
@@ -597,6 +598,10 @@ class SpoolDirectoryError(SpoolError):
     def __init__(self, message: str, *, directory: str) -> None:
         super().__init__(message)
         self.directory = directory
+
+
+class SpoolFormatError(SpoolDirectoryError):
+    """A queue's directory has a format that this version of aioproduce does not read. Nothing was written to it."""
 
 
 class SpoolInUseError(SpoolDirectoryError):

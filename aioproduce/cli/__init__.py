@@ -1,4 +1,4 @@
-"""The command line: `aioproduce send`, `perf`, `dev`, `config`, `check`, `txn`, `dashboard` and `top`.
+"""The command line: `aioproduce send`, `perf`, `dev`, `config`, `check`, `txn`, `spool`, `dashboard` and `top`.
 
 `main` is the console script. It imports typer and rich (the extra `aioproduce[cli]`) when it runs. So the package
 can be imported without them, and an error says what to install.
@@ -24,6 +24,8 @@ can be imported without them, and an error says what to install.
 | `dev`, `dev_access` | `aioproduce dev`; TLS and login of its clients |
 | `txn`, `txn_view` | `aioproduce txn`: the commands; the tables |
 | `txn_cluster`, `txn_error` | requests to the cluster; the error of these commands |
+| `spool`, `spool_view` | `aioproduce spool`: the commands; tables and mappings |
+| `spool_verify`, `spool_dump`, `spool_replay` | the check with its bar; the rows of a dump; the run that sends |
 | `look` | `aioproduce dashboard` and `aioproduce top` |
 | `load` | a load to show without a service, and the demo's cluster with faults |
 | `top`, `top_view` | the samples of a dashboard in the terminal; the screen |

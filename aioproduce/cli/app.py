@@ -49,6 +49,7 @@ from aioproduce.cli.options import (
 from aioproduce.cli.perf_command import PerfCommand, perf
 from aioproduce.cli.send_command import send
 from aioproduce.cli.settings import build_config
+from aioproduce.cli.spool import add_commands as add_spool_commands
 from aioproduce.cli.txn import add_commands as add_txn_commands
 from aioproduce.errors import ConfigError, MissingExtraError
 
@@ -181,6 +182,7 @@ def dev(
 
 add_look_commands(app)
 add_txn_commands(app)
+add_spool_commands(app)
 
 
 def run(arguments: Sequence[str] | None) -> None:

@@ -302,7 +302,7 @@ def summary(run: SendRun, topic: str, acks: int) -> dict[str, Any]:
 def summary_table(values: dict[str, Any]) -> Table:
     """Return the summary as a table for people."""
     table = summary_grid()
-    table.add_row("sent", f"{values['sent']:,}", f"to {values['topic']}, {_size(values['bytes'])}")
+    table.add_row("sent", f"{values['sent']:,}", f"to {values['topic']}, {size_text(values['bytes'])}")
     without = "acks=0: written to a connection, no broker confirms" if values["acks"] == 0 else ""
     table.add_row("acknowledged", f"{values['acknowledged']:,}", without)
     maybe = values["possibly_written"]
@@ -348,7 +348,8 @@ def as_json_line(values: object) -> str:
     return json.dumps(values) + "\n"
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
+    """Return a number of bytes for people."""
     for limit, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if count >= limit:
             return f"{count / limit:,.1f} {unit}"

@@ -12,6 +12,8 @@ from aioproduce.errors import (
     ListenError,
     MissingExtraError,
     PartitionOutOfRangeError,
+    SpoolDirectoryError,
+    SpoolInUseError,
     TlsError,
     TokenError,
     TopicAuthorizationError,
@@ -40,7 +42,7 @@ class ExitCode(IntEnum):
 
 MEANINGS: Final = {
     ExitCode.DONE: "Everything is done. `send`, `perf`: every record is acknowledged.",
-    ExitCode.NOT_ACKNOWLEDGED: "A record is not acknowledged, or what was asked for cannot be reached or found.",
+    ExitCode.NOT_ACKNOWLEDGED: "A record is not acknowledged, or what was asked for is out of reach or damaged.",
     ExitCode.BAD_INPUT: "Usage, configuration or input is wrong. `send`: all before it is acknowledged.",
     ExitCode.NO_TLS: "There is no encrypted channel to a broker.",
     ExitCode.NO_LOGIN: "A broker refused the login, or there is nothing to log in with.",
@@ -59,8 +61,12 @@ _OF_ERRORS: Final = (
     ((TlsError,), ExitCode.NO_TLS),
     ((AuthenticationError, TokenError), ExitCode.NO_LOGIN),
     ((TopicAuthorizationError,), ExitCode.NOT_AUTHORIZED),
+    ((SpoolInUseError,), ExitCode.NOT_ACKNOWLEDGED),
     (
-        (ConfigError, MissingExtraError, ListenError, InvalidTopicError, PartitionOutOfRangeError),
+        (
+            *(ConfigError, MissingExtraError, ListenError, InvalidTopicError, PartitionOutOfRangeError),
+            SpoolDirectoryError,
+        ),
         ExitCode.BAD_INPUT,
     ),
 )

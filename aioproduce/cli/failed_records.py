@@ -138,14 +138,14 @@ class FailedFile:
             line,
             error,
             partition=record.partition,
-            key=_as_json(record.key),
-            value=_as_json(record.value),
-            headers=[[name, _as_json(value)] for name, value in record.headers or ()],
+            key=content_as_json(record.key),
+            value=content_as_json(record.value),
+            headers=[[name, content_as_json(value)] for name, value in record.headers or ()],
         )
 
     def add_line(self, source: str, line: int, text: bytes | None, error: Exception) -> None:
         """Write a line that is not a record; `None` for one that was too long to be kept."""
-        self._write(source, line, error, rejected_line=_as_json(text))
+        self._write(source, line, error, rejected_line=content_as_json(text))
 
     def copy(self, line: bytes) -> None:
         """Write a line of an earlier file unchanged: one that is not a record yet."""
@@ -206,7 +206,8 @@ class FailedFile:
         )
 
 
-def _as_json(content: bytes | None) -> object:
+def content_as_json(content: bytes | None) -> object:
+    """Return a key, a value or a header's value for JSON: as text, or with base64 if it is not UTF-8."""
     if content is None:
         return None
     try:

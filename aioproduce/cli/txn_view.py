@@ -38,7 +38,7 @@ def described_as_json(coordinator: int, description: TransactionDescription) -> 
         "producer_epoch": description.producer_epoch,
         "coordinator": coordinator,
         "timeout_ms": round(description.timeout * 1000),
-        "started_at": _instant(description.started_at_ms),
+        "started_at": instant(description.started_at_ms),
         "partitions": [str(each) for each in sorted(description.partitions)],
     }
 
@@ -53,7 +53,7 @@ def open_as_json(opened: OpenTransaction) -> dict[str, Any]:
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,
         "coordinator_epoch": producer.coordinator_epoch,
-        "last_record_at": _instant(producer.last_timestamp_ms),
+        "last_record_at": instant(producer.last_timestamp_ms),
         "transactional_ids": list(opened.transactional_ids),
         "why": opened.why,
     }
@@ -67,7 +67,7 @@ def rows_view(rows: Sequence[dict[str, Any]], columns: Iterable[str]) -> Table:
         is_number = all(isinstance(row[name], int) for row in rows)
         table.add_column(name.replace("_", " "), justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_text(row[name])) for name in names))
+        table.add_row(*(Text(printable(row[name])) for name in names))
     return table
 
 
@@ -77,19 +77,20 @@ def pairs_view(row: dict[str, Any]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in row.items():
-        table.add_row(name.replace("_", " "), Text(_text(value)))
+        table.add_row(name.replace("_", " "), Text(printable(value)))
     return table
 
 
-def _text(value: object) -> str:
+def printable(value: object) -> str:
     """Return the value as text without control characters: anybody may choose a transactional id."""
     if isinstance(value, list):
-        return ", ".join(map(_text, value)) or "-"
+        return ", ".join(map(printable, value)) or "-"
     text = "-" if value is None else str(value)
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
-def _instant(milliseconds: int) -> str | None:
+def instant(milliseconds: int) -> str | None:
+    """Return a timestamp in milliseconds as text; None for Kafka's -1."""
     if milliseconds < 0:
         return None
     try:

@@ -26,17 +26,20 @@ import os
 import uuid
 from bisect import bisect_right
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 
-from aioproduce.errors import SpoolDirectoryError, SpoolInUseError
+from aioproduce.errors import SpoolDirectoryError, SpoolFormatError, SpoolInUseError
 from aioproduce.spool.segments import SUFFIX
 
 _FORMAT: Final = 1
-_DESCRIPTION: Final = "spool.json"
-_LOCK: Final = "lock"
-_LOGS: Final = "logs"
+DESCRIPTION: Final = "spool.json"
+LOCK: Final = "lock"
+LOGS: Final = "logs"
+QUARANTINE: Final = "quarantine"
 DIRECTORY_MODE: Final = 0o700
 """Only the service's user: records may be secret."""
+
+_ARE_TAKEN: Final = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 class Life(NamedTuple):
@@ -51,6 +54,32 @@ class Life(NamedTuple):
     life_id: bytes
 
 
+class Description(NamedTuple):
+    """What the description of a queue says.
+
+    Attributes:
+        spool_id: The queue's id, 16 bytes.
+        lives: The lives whose records may wait, in the order of their offsets.
+    """
+
+    spool_id: bytes
+    lives: tuple[Life, ...] = ()
+
+    def record_id(self, offset: int) -> bytes:
+        """Return the id of a record: that of the life in which its offset was used, and the offset."""
+        return self.life_id(offset) + offset.to_bytes(8, "big")
+
+    def life_id(self, offset: int) -> bytes:
+        """Return the id of the life in which an offset was used; the queue's if that life is not known any more."""
+        place = bisect_right(self.lives, offset, key=lambda life: life.begins_at) - 1
+        return self.spool_id if place < 0 else self.lives[place].life_id
+
+    def with_life(self, begins_at: int, waits_from: int) -> Description:
+        """Return the description with another life, without those that ended before `waits_from`."""
+        ended = bisect_right(self.lives, waits_from, key=lambda life: life.begins_at) - 1
+        return Description(self.spool_id, (*self.lives[max(ended, 0) :], Life(begins_at, uuid.uuid4().bytes)))
+
+
 @final
 class SpoolDirectory:
     """An open directory, locked until `close()`.
@@ -60,25 +89,24 @@ class SpoolDirectory:
 
     Attributes:
         path: The directory, absolute.
-        spool_id: The queue's id, 16 bytes, made with the directory.
-        lives: The lives whose records may wait, in the order of their offsets.
+        description: The ids of the queue and of its lives.
 
     Raises:
-        SpoolDirectoryError: if it cannot be made, read or written, or has another format.
+        SpoolDirectoryError: if it cannot be made, read or written.
+        SpoolFormatError: if it has another format.
         SpoolInUseError: if another process, or this one, uses it.
     """
 
-    __slots__ = ("_lock", "lives", "path", "spool_id")
+    __slots__ = ("_lock", "description", "path")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path: str = os.path.abspath(os.fspath(path))
         try:
             with suppress(FileExistsError):
                 os.mkdir(self.path, DIRECTORY_MODE)
-            self._lock = self._locked()
+            self._lock = lock_queue(self.path)
             try:
-                self.lives: list[Life] = []
-                self.spool_id: bytes = self._described()
+                self.description: Description = read_description(self.path) or begin_description(self.path)
                 with suppress(FileExistsError):
                     os.mkdir(self.logs, DIRECTORY_MODE)
                 _sync(self.path)
@@ -96,54 +124,17 @@ class SpoolDirectory:
     @property
     def logs(self) -> str:
         """The directory of the logs."""
-        return f"{self.path}/{_LOGS}"
+        return f"{self.path}/{LOGS}"
 
     @property
     def quarantine(self) -> str:
         """The directory of damaged bytes."""
-        return f"{self.path}/quarantine"
+        return f"{self.path}/{QUARANTINE}"
 
-    def _locked(self) -> int:
-        descriptor = os.open(f"{self.path}/{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-            os.close(descriptor)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            raise SpoolInUseError(
-                f"the spool's directory {self.path} is in use by process {owner or '?'}: give each process a "
-                "directory of its own, or close the other producer first",
-                directory=self.path,
-            ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        return descriptor
-
-    def _described(self) -> bytes:
-        path = f"{self.path}/{_DESCRIPTION}"
-        try:
-            with open(path, encoding="utf-8") as file:
-                description = json.load(file)
-            if description["format"] != _FORMAT:
-                raise SpoolDirectoryError(
-                    f"the spool's directory {self.path} has format {description['format']!r}, and this version of "
-                    f"aioproduce reads {_FORMAT}: use the version that wrote it",
-                    directory=self.path,
-                )
-            self.lives = [
-                Life(int(begins_at), uuid.UUID(life).bytes) for begins_at, life in description["lives"]
-            ]
-            return uuid.UUID(description["id"]).bytes
-        except FileNotFoundError:
-            return uuid.uuid4().bytes  # the first life is written with it
-        except (ValueError, KeyError, TypeError) as error:
-            raise SpoolDirectoryError(
-                f"{path} is damaged ({error}): records keep their ids only with the id in it. Restore it; or make "
-                'another one, {"format": 1, "id": "<a UUID>", "lives": []}, and what was sent before gets new ids',
-                directory=self.path,
-            ) from error
+    @property
+    def spool_id(self) -> bytes:
+        """The queue's id, 16 bytes, made with the directory."""
+        return self.description.spool_id
 
     def begin_life(self, begins_at: int, waits_from: int) -> None:
         """Begin a life: write its id, durably.
@@ -155,26 +146,12 @@ class SpoolDirectory:
         Raises:
             OSError: if it cannot be written.
         """
-        ended = bisect_right(self.lives, waits_from, key=lambda life: life.begins_at) - 1
-        self.lives = [*self.lives[max(ended, 0) :], Life(begins_at, uuid.uuid4().bytes)]
-        description: dict[str, Any] = {
-            "format": _FORMAT,
-            "id": str(uuid.UUID(bytes=self.spool_id)),
-            "lives": [[life.begins_at, str(uuid.UUID(bytes=life.life_id))] for life in self.lives],
-        }
-        path = f"{self.path}/{_DESCRIPTION}"
-        descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(description, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{path}.new", path)
-        _sync(self.path)
+        self.description = self.description.with_life(begins_at, waits_from)
+        write_description(self.path, self.description)
 
     def life_id(self, offset: int) -> bytes:
         """Return the id of the life in which an offset was used."""
-        place = bisect_right(self.lives, offset, key=lambda life: life.begins_at) - 1
-        return self.lives[max(place, 0)].life_id
+        return self.description.life_id(offset)
 
     def close(self) -> None:
         """Unlock the directory."""
@@ -183,10 +160,125 @@ class SpoolDirectory:
 
 def has_segments(path: str) -> bool:
     """Return whether a queue's logs have files, whose records may wait. It locks nothing."""
-    logs = f"{path}/{_LOGS}"
+    logs = f"{path}/{LOGS}"
     with suppress(FileNotFoundError, NotADirectoryError):
         return any(name.endswith(SUFFIX) for log in os.listdir(logs) for name in os.listdir(f"{logs}/{log}"))
     return False
+
+
+def lock_queue(path: str) -> int:
+    """Lock a queue's directory, and return the descriptor that holds the lock until it is closed.
+
+    Raises:
+        SpoolInUseError: if another process, or this one, has locked it.
+        OSError: if its lock cannot be opened.
+    """
+    descriptor = os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = _owner(descriptor)
+        os.close(descriptor)
+        if error.errno not in _ARE_TAKEN:
+            raise
+        raise in_use_error(path, owner) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def user_of(path: str) -> str | None:
+    """Return the process that uses a queue's directory, "?" if it is not known, or None. It writes nothing.
+
+    Raises:
+        OSError: if the lock cannot be opened.
+    """
+    try:
+        descriptor = os.open(f"{path}/{LOCK}", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        # A shared lock: two that look at the same time do not take each other for a user.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _ARE_TAKEN:
+            raise
+        return _owner(descriptor)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def in_use_error(path: str, owner: str) -> SpoolInUseError:
+    """Return the error of a queue that another process uses."""
+    return SpoolInUseError(
+        f"the spool's directory {path} is in use by process {owner}: give each process a "
+        "directory of its own, or close the other producer first",
+        directory=path,
+    )
+
+
+def _owner(descriptor: int) -> str:
+    return os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "?"
+
+
+def read_description(directory: str) -> Description | None:
+    """Return the description of a queue; None if it has none.
+
+    Raises:
+        SpoolFormatError: if it is of another format.
+        SpoolDirectoryError: if it is damaged.
+        OSError: if it cannot be read.
+    """
+    path = f"{directory}/{DESCRIPTION}"
+    try:
+        with open(path, encoding="utf-8") as file:
+            description = json.load(file)
+        if description["format"] != _FORMAT:
+            raise SpoolFormatError(
+                f"the spool's directory {directory} has format {description['format']!r}, and this version of "
+                f"aioproduce reads {_FORMAT}: use the version that wrote it",
+                directory=directory,
+            )
+        lives = (Life(int(begins_at), uuid.UUID(life).bytes) for begins_at, life in description["lives"])
+        return Description(uuid.UUID(description["id"]).bytes, tuple(lives))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SpoolDirectoryError(
+            f"{path} is damaged ({error}): records keep their ids only with the id in it. Restore it; or make "
+            'another one, {"format": 1, "id": "<a UUID>", "lives": []}, and what was sent before gets new ids',
+            directory=directory,
+        ) from error
+
+
+def begin_description(directory: str) -> Description:
+    """Write a description with a new id, and return it.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    made = Description(uuid.uuid4().bytes)
+    write_description(directory, made)
+    return made
+
+
+def write_description(directory: str, description: Description) -> None:
+    """Write a description, durably.
+
+    Raises:
+        OSError: if it cannot be written; then the old one is there.
+    """
+    path = f"{directory}/{DESCRIPTION}"
+    descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        lives = [[life.begins_at, str(uuid.UUID(bytes=life.life_id))] for life in description.lives]
+        spool_id = str(uuid.UUID(bytes=description.spool_id))
+        json.dump({"format": _FORMAT, "id": spool_id, "lives": lives}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.new", path)
+    _sync(directory)
 
 
 def _sync(path: str) -> None:

@@ -33,7 +33,7 @@ _NAME: Final = re.compile(r"queue-(0|[1-9]\d{0,3})")
 _MOST_QUEUES: Final = 1000
 
 
-def find_queues(path: str) -> list[str]:
+def queue_paths(path: str) -> list[str]:
     """Return the paths of the queues in a service's directory, in the order of their numbers.
 
     Raises:
@@ -65,7 +65,7 @@ class ServiceDirectory:
         try:
             with suppress(FileExistsError):
                 os.mkdir(self.path, DIRECTORY_MODE)
-            find_queues(self.path)
+            queue_paths(self.path)
         except OSError as error:
             raise SpoolDirectoryError(
                 f"the spool's directory {self.path} cannot be used: {error.strerror or error}; it needs a parent "
@@ -96,7 +96,7 @@ class ServiceDirectory:
         Args:
             refused: Paths of queues that the caller does not want.
         """
-        for path in find_queues(self.path):
+        for path in queue_paths(self.path):
             if path in refused or not has_segments(path):
                 continue
             try:

@@ -146,7 +146,7 @@ class SpoolQueue:
             OSError: if the directory cannot be read or written.
         """
         begins_at, waits_from = self.writer.open()
-        lives = self.directory.lives
+        lives = self.directory.description.lives
         if lives:
             begins_at = max(begins_at, lives[-1].begins_at + 2 * LIFE_STEP)
         self.directory.begin_life(begins_at, min(waits_from, begins_at))

@@ -20,6 +20,7 @@ from aioproduce.cli.check import Findings, Step, Trial
 from aioproduce.cli.check_view import problem_lines
 from aioproduce.cli.exit_codes import EPILOG, MEANINGS, ExitCode, exit_code_of
 from aioproduce.cli.help_texts import WIDEST
+from aioproduce.cli.spool import spool
 from aioproduce.cli.txn import txn
 from aioproduce.config import KEYS
 from aioproduce.errors import AuthenticationError, InvalidTopicError, ProducerError, TlsError
@@ -27,7 +28,19 @@ from aioproduce.testing import FakeCluster
 from tests.cli.command import COMMAND, ENVIRONMENT, run_cli
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "send-files.md"
-COMMANDS = ["", "send", "perf", "check", "config", "dev", "dashboard", "top", "txn list", "txn abort"]
+COMMANDS = [
+    "",
+    "send",
+    "perf",
+    "check",
+    "config",
+    "dev",
+    "dashboard",
+    "top",
+    "txn list",
+    "txn abort",
+    "spool dump",
+]
 
 
 def flat(text: str) -> str:
@@ -52,8 +65,8 @@ async def test_help_can_be_read_in_a_wide_terminal(command: str) -> None:
 
 
 def test_every_command_has_the_table() -> None:
-    commands = [*app.registered_commands, *txn.registered_commands]
-    assert len(commands) == 12
+    commands = [*app.registered_commands, *txn.registered_commands, *spool.registered_commands]
+    assert len(commands) == 18
     assert {command.epilog for command in commands} == {EPILOG}
 
 

@@ -17,7 +17,7 @@ from aioproduce.errors import (
 )
 from aioproduce.spool import SpooledProducer
 from aioproduce.spool.directory import SpoolDirectory
-from aioproduce.spool.service_directory import find_queues
+from aioproduce.spool.service_directory import queue_paths
 from aioproduce.testing import FakeCluster
 from tests.drivers.producing import until
 from tests.drivers.test_producer_spooled import _ids, _values, nobody, spool
@@ -39,10 +39,10 @@ async def test_each_worker_has_a_queue_and_the_next_one_takes_the_lowest(
         async with SpooledProducer(servers, directory=spool) as second:
             await second.send("one", b"second")
         await first.send("one", b"first")
-        assert [Path(path).name for path in find_queues(str(spool))] == ["queue-0", "queue-1"]
+        assert [Path(path).name for path in queue_paths(str(spool))] == ["queue-0", "queue-1"]
     async with SpooledProducer(servers, directory=spool) as third:
         await third.send("one", b"third")
-    assert len(find_queues(str(spool))) == 2
+    assert len(queue_paths(str(spool))) == 2
     assert sorted(str(value) for value in _values(cluster, "one")) == ["b'first'", "b'second'", "b'third'"]
 
 
@@ -59,7 +59,7 @@ async def test_a_worker_forwards_the_queue_of_one_that_is_gone(
         await until(lambda: len(cluster.records("one")) + len(cluster.records("t")) == 4)
         await worker.flush()
     assert (_values(cluster, "one"), _values(cluster, "t")) == ([b"1", b"2"], [b"3", b"4"])
-    for path in find_queues(str(spool)):
+    for path in queue_paths(str(spool)):
         SpoolDirectory(path).close()  # nobody holds it any more
 
 
