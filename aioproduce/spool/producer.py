@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 
 import anyio.to_thread
 
+from aioproduce._native.stored_send import StoredPath
 from aioproduce.config import configured
 from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import (
@@ -38,7 +39,6 @@ from aioproduce.errors import (
 )
 from aioproduce.producer.interceptors import auditor_of
 from aioproduce.producer.producer import Producer
-from aioproduce.records import NOT_GIVEN
 from aioproduce.spool.dead_letters import DeadLetters
 from aioproduce.spool.directory import SpoolDirectory
 from aioproduce.spool.disk import FileSystem
@@ -46,7 +46,7 @@ from aioproduce.spool.forwarder import TopicForwarder
 from aioproduce.spool.local_broker import ADDRESS, LocalBroker
 from aioproduce.spool.log_reader import LogReader
 from aioproduce.spool.quarantine import Quarantine
-from aioproduce.spool.spooled_delivery import SpooledDeliveries, SpooledDelivery, SpooledGroup
+from aioproduce.spool.spooled_delivery import SpooledDeliveries, SpooledGroup
 from aioproduce.spool.tasks import BackgroundTask, start_task
 from aioproduce.spool.writer import FullPolicy, SpoolWriter, SyncPolicy, WriterSettings
 from aioproduce.wire.error_codes import POLICY_VIOLATION
@@ -75,7 +75,7 @@ _LEAST_WINDOW: Final = 256 * 1024
 
 
 @final
-class SpooledProducer:
+class SpooledProducer(StoredPath):
     """Sends records to Kafka by way of a queue on disk.
 
     `await send()` returns when the record is on disk; the cluster need not be there. The delivery that it
@@ -139,14 +139,13 @@ class SpooledProducer:
             when_full=_choice("when_full", when_full, FullPolicy),
         )
         self._front: Producer[Any, Any] = Producer(_front_config(config))
+        super().__init__(self._front)
         self._back: Producer[Any, Any] = Producer(_back_config(config))
         self._directory: SpoolDirectory | None = None
         self._forwarders: dict[str, TopicForwarder] = {}
         self._tasks: list[BackgroundTask] = []
         self._running_tasks = 0
         self._writer_ended = False
-        self._failure: BaseException | None = None
-        self._last_group: SpooledGroup | None = None
         self._changes: list[Waiter] = []
 
     # -- life ---
@@ -243,54 +242,11 @@ class SpooledProducer:
 
     # -- sending ---
 
-    async def send(
-        self,
-        topic: str,
-        value: Any = NOT_GIVEN,
-        key: Any = None,
-        *,
-        timestamp: int | datetime | None = None,
-        headers: Headers | None = None,
-        timeout: float | None = None,
-    ) -> SpooledDelivery:
-        """Put one record on disk.
+    def _group_at(self, topic: str, offset: int) -> SpooledGroup:
+        return self._forwarder(topic).group_at(offset)
 
-        A call that is cancelled, or that runs into a time-out of its caller, may have put it there.
-
-        Args:
-            topic: The topic.
-            value: The value; None is a tombstone.
-            key: The key, which chooses the partition.
-            timestamp: Milliseconds since the epoch, or an aware datetime; now by default.
-            headers: Pairs of name and value.
-            timeout: Seconds for room in the buffer, instead of `max.block.ms`.
-
-        Returns:
-            The delivery by the cluster, which may be dropped.
-
-        Raises:
-            SpoolFullError: if the queue had no room in time. Nothing was stored.
-            SpoolStorageError: if the disk failed; `possibly_stored` says whether the record may be in the queue.
-            InvalidRecordError: as `Producer.send()`.
-            MaxBlockTimeoutError: as `Producer.send()`.
-            ProducerStateError: as `Producer.send()`.
-        """
-        self._check_alive()
-        delivery = await self._front.send(
-            topic, value, key, timestamp=timestamp, headers=headers, timeout=timeout
-        )
-        try:
-            metadata = await delivery
-        except DeliveryError as error:
-            raise _stored_error(error) from error
-        group, offset = self._last_group, metadata.offset
-        if (
-            group is None
-            or not group.base_offset <= offset < group.end_offset
-            or group.topic != metadata.topic
-        ):
-            group = self._last_group = self._forwarder(metadata.topic).group_at(offset)
-        return SpooledDelivery(group, offset - group.base_offset)
+    def _stored_error(self, error: DeliveryError) -> SpoolFullError | SpoolStorageError:
+        return _stored_error(error)
 
     async def send_many(
         self,
