@@ -1,8 +1,8 @@
 """The path of a record from `await SpooledProducer.send()` to the disk: every spooled record pays for it.
 
-`StoredPath` is the base of `SpooledProducer`. Its `send()` makes a `StoredCall`, the coroutine that the user awaits.
-The call sends by way of another producer's `SendPath`, waits for the acknowledgement, which the disk gives, and
-returns a `SpooledDelivery`.
+`StoredPath` is the base of `SpooledProducer`. Its `send()` makes a `StoredCall`, the coroutine that the user
+awaits. The call sends by way of another producer's `SendPath`, waits for the acknowledgement, which the disk gives,
+and returns a `SpooledDelivery`.
 
 Invariants:
 
@@ -63,6 +63,7 @@ class StoredPath:
     def __init__(self, front: SendPath) -> None:
         self._front_path: SendPath = front
         self._failure: BaseException | None = None
+        mark_as_async(StoredPath.send)
 
     @cython.annotation_typing(False)
     def send(
@@ -98,7 +99,8 @@ class StoredPath:
             ProducerStateError: as `Producer.send()`.
         """
         return make_stored_call(
-            self, make_call(self._front_path, topic, value, key, None, timestamp, headers, timeout, None, False)
+            self,
+            make_call(self._front_path, topic, value, key, None, timestamp, headers, timeout, None, False),
         )
 
     # -- for the SpooledProducer ---
@@ -118,7 +120,7 @@ class StoredCall:
     """One call of `SpooledProducer.send()`: a coroutine (`collections.abc.Coroutine`), awaited once."""
 
     _path: StoredPath
-    _call: SendCall | None
+    _call: SendCall  # None from the wait on
     _delivery: DeliveryFuture | None
     _inner: Any
     _given: Any
@@ -176,6 +178,8 @@ class StoredCall:
             # What it waits in has finished in spite of the exception.
             if self._state == _SENDING:
                 self._begin_wait(stop.value)
+            else:
+                self._inner = None
         except BaseException:
             self._end()
             raise
@@ -224,7 +228,8 @@ class StoredCall:
 
     def _begin_wait(self, delivery: DeliveryFuture) -> None:
         self._state = _WAITING
-        self._call = None  # it can serve the next record: many wait at a time
+        # It can serve the next record: many wait at a time.
+        self._call = None  # type: ignore[assignment]
         self._delivery = delivery
         self._inner = begin_wait(delivery, delivery._result._wait, True)
 
@@ -234,6 +239,8 @@ class StoredCall:
             watcher: Watcher = self._inner
             self._given = watcher._advance()
             return self._given is watcher
+        if self._inner is None:
+            return False  # an exception that was thrown in has ended the wait, which passed over it
         try:
             self._given = self._inner.send(sent)
         except StopIteration:
@@ -266,7 +273,7 @@ class StoredCall:
         self._inner = None
         if self._call is not None:
             self._call._end()  # a task keeps its coroutine, which must not keep the record
-            self._call = None
+            self._call = None  # type: ignore[assignment]
 
     def _take(self) -> Any:
         given = self._given
@@ -296,7 +303,7 @@ def make_stored_call(path: StoredPath, sending: SendCall) -> StoredCall:
     return call
 
 
-# asyncio may not be loaded yet: `Producer.start()` loads it, and a SpooledProducer marks again.
+# asyncio may not be loaded yet: a StoredPath marks again.
 mark_as_async(StoredPath.send)
 
 

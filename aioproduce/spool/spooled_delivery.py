@@ -15,7 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, final, overload
 from weakref import WeakValueDictionary
 
-from aioproduce._native.stored_send import SpooledDelivery
+from aioproduce._native.stored_send import SpooledDelivery as SpooledDelivery  # the group's other half
 from aioproduce.portable_error import copy_of
 
 if TYPE_CHECKING:
