@@ -98,6 +98,8 @@ class StoredPath:
             MaxBlockTimeoutError: as `Producer.send()`.
             ProducerStateError: as `Producer.send()`.
         """
+        if self._front_path is None:
+            raise RuntimeError("a subclass of StoredPath has not called its __init__()")
         return make_stored_call(
             self,
             make_call(self._front_path, topic, value, key, None, timestamp, headers, timeout, None, False),

@@ -387,6 +387,13 @@ def test_a_path_of_its_own_leaves_the_spools_part_to_it(native: SimpleNamespace)
         path._stored_error(_error("no"))
 
 
+def test_a_path_without_a_producer_takes_no_call(native: SimpleNamespace) -> None:
+    """Compiled, a call without a path to send by would crash once awaited."""
+    path_type = native.stored_send.StoredPath
+    with pytest.raises((RuntimeError, AttributeError)):
+        path_type.__new__(path_type).send("t", b"v")
+
+
 # -- what it keeps ---
 
 
