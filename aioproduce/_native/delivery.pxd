@@ -23,6 +23,7 @@ cdef class BatchResult:
     cdef long long _unobserved
     cdef Wakeups _late
     cdef object _wait  # the runtime's own way to wait for a delivery, or None
+    cdef object _group  # what `stored_send` keeps with the batch, or None
 
     cdef _check_pending(self)
     cdef BaseException _error_at(self, int index)

@@ -87,6 +87,7 @@ class BatchResult:
         self._unobserved = 0
         self._late: Wakeups | None = None
         self._wait: Any = getattr(runtime, "wait", None)
+        self._group: Any = None
 
     @property
     def is_done(self) -> bool:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 
 import anyio.to_thread
 
+from aioproduce._native.stored_send import StoredPath
 from aioproduce.config import configured
 from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import (
@@ -40,11 +41,10 @@ from aioproduce.errors import (
 from aioproduce.producer.input import check_partition, header_list
 from aioproduce.producer.interceptors import auditor_of
 from aioproduce.producer.producer import Producer
-from aioproduce.records import NOT_GIVEN
 from aioproduce.spool.local_broker import ADDRESS, LocalBroker
 from aioproduce.spool.service_directory import ServiceDirectory
 from aioproduce.spool.spool_queue import Forwarding, SpoolQueue
-from aioproduce.spool.spooled_delivery import SpooledDeliveries, SpooledDelivery, SpooledGroup
+from aioproduce.spool.spooled_delivery import SpooledDeliveries, SpooledGroup
 from aioproduce.spool.tasks import BackgroundTask, start_task
 from aioproduce.spool.topic_queue import PARTITION_HEADER
 from aioproduce.spool.transactional_forwarder import LostPosition
@@ -73,7 +73,7 @@ _ADOPT_EVERY: Final = 5.0
 
 
 @final
-class SpooledProducer:
+class SpooledProducer(StoredPath):
     """Sends records to Kafka by way of a queue on disk.
 
     `await send()` returns when the record is on disk; the cluster need not be there. The delivery that it
@@ -151,6 +151,7 @@ class SpooledProducer:
         )
         self._forwarding.producer(bytes(16))  # refuses settings that it cannot have
         self._front: Producer[Any, Any] = Producer(_front_config(config))
+        super().__init__(self._front)
         self._service: ServiceDirectory | None = None
         self._queue: SpoolQueue | None = None
         self._adopted: SpoolQueue | None = None
@@ -160,8 +161,6 @@ class SpooledProducer:
         self._refused: set[str] = set()
         self._is_closed = False
         self._is_ending = False
-        self._failure: BaseException | None = None
-        self._last_group: SpooledGroup | None = None
         self._changes: list[Waiter] = []
 
     # -- life ---
@@ -289,59 +288,14 @@ class SpooledProducer:
 
     # -- sending ---
 
-    async def send(
-        self,
-        topic: str,
-        value: Any = NOT_GIVEN,
-        key: Any = None,
-        *,
-        partition: int | None = None,
-        timestamp: int | datetime | None = None,
-        headers: Headers | None = None,
-        timeout: float | None = None,
-    ) -> SpooledDelivery:
-        """Put one record on disk.
+    def _group_at(self, topic: str, offset: int) -> SpooledGroup:
+        return self._topic(topic).group_at(offset)
 
-        A call that is cancelled, or that runs into a time-out of its caller, may have put it there.
+    def _stored_error(self, error: DeliveryError) -> SpoolFullError | SpoolStorageError:
+        return _stored_error(error)
 
-        Args:
-            topic: The topic.
-            value: The value; None is a tombstone.
-            key: The key, which chooses the partition.
-            partition: The partition, instead of the key's. If the topic does not have it when the record is
-                forwarded, the record goes to the dead letters.
-            timestamp: Milliseconds since the epoch, or an aware datetime; now by default.
-            headers: Pairs of name and value.
-            timeout: Seconds for room in the buffer, instead of `max.block.ms`.
-
-        Returns:
-            The delivery by the cluster, which may be dropped.
-
-        Raises:
-            SpoolFullError: if the queue had no room in time. Nothing was stored.
-            SpoolStorageError: if the disk failed; `possibly_stored` says whether the record may be in the queue.
-            InvalidRecordError: as `Producer.send()`.
-            MaxBlockTimeoutError: as `Producer.send()`.
-            ProducerStateError: as `Producer.send()`.
-        """
-        self._check_alive()
-        if partition is not None:
-            headers = _with_partition(headers, partition)
-        delivery = await self._front.send(
-            topic, value, key, timestamp=timestamp, headers=headers, timeout=timeout
-        )
-        try:
-            metadata = await delivery
-        except DeliveryError as error:
-            raise _stored_error(error) from error
-        group, offset = self._last_group, metadata.offset
-        if (
-            group is None
-            or not group.base_offset <= offset < group.end_offset
-            or group.topic != metadata.topic
-        ):
-            group = self._last_group = self._topic(metadata.topic).group_at(offset)
-        return SpooledDelivery(group, offset - group.base_offset)
+    def _with_partition(self, headers: Headers | None, partition: int) -> list[Header]:
+        return _with_partition(headers, partition)
 
     async def send_many(
         self,

@@ -15,6 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, final, overload
 from weakref import WeakValueDictionary
 
+from aioproduce._native.stored_send import SpooledDelivery as SpooledDelivery  # the group's other half
 from aioproduce.portable_error import copy_of
 
 if TYPE_CHECKING:
@@ -118,59 +119,6 @@ class SpooledGroup:
 
 class Groups(WeakValueDictionary[int, SpooledGroup]):
     """The groups of one log that somebody holds, by base offset."""
-
-
-@final
-class SpooledDelivery:
-    """The outcome of one record that is on disk.
-
-    `SpooledProducer.send()` returns it. Awaiting it waits until the record is acknowledged by the cluster, and
-    returns its `RecordMetadata`. Nobody has to await it: the record is on disk, and is forwarded in any case.
-
-    Attributes:
-        topic: The topic.
-        spool_offset: The record's offset in the queue, which is part of its id.
-    """
-
-    __slots__ = ("_group", "_index")
-
-    def __init__(self, group: SpooledGroup, index: int) -> None:
-        self._group = group
-        self._index = index
-
-    @property
-    def topic(self) -> str:
-        """The topic."""
-        return self._group.topic
-
-    @property
-    def spool_offset(self) -> int:
-        """The record's offset in the queue."""
-        return self._group.base_offset + self._index
-
-    def done(self) -> bool:
-        """Return whether the outcome is known."""
-        return self._group.is_settled
-
-    def result(self) -> RecordMetadata:
-        """Return the metadata.
-
-        Raises:
-            DeliveryError: if the record was not acknowledged.
-            RuntimeError: if the outcome is not known yet.
-        """
-        if not self._group.is_settled:
-            raise RuntimeError("the record is not acknowledged yet: await its delivery")
-        return self._group.outcome(self._index)
-
-    def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        if not self._group.is_settled:
-            yield from self._group.wait().__await__()
-        return self._group.outcome(self._index)
-
-    def __repr__(self) -> str:
-        state = "settled" if self.done() else "on disk"
-        return f"<SpooledDelivery {self.topic} at {self.spool_offset}, {state}>"
 
 
 @final

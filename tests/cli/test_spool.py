@@ -19,7 +19,6 @@ from aioproduce.cli.app import app
 from aioproduce.cli.signals import Signals
 from aioproduce.spool import SpooledProducer
 from aioproduce.spool.directory import SpoolDirectory
-from aioproduce.spool.directory import SpoolDirectory
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.error_codes import INVALID_RECORD

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
 import shutil
 import socket
 import sqlite3
+import threading
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -113,6 +115,21 @@ async def test_tasks_share_a_group_and_each_has_its_own_outcome(cluster: FakeClu
         offsets = await gather(*(one(number) for number in range(200)))
     stored = _values(cluster, "one")
     assert [stored[offset] for offset in offsets] == [b"%d" % number for number in range(200)]
+
+
+async def test_thousands_of_tasks_find_their_group_however_late_the_loop_wakes_them(
+    spool: Path, nobody: str
+) -> None:
+    """Those that are woken first store many small batches before the last of a large batch is woken."""
+    async with SpooledProducer(nobody, directory=spool, sync="os") as producer:
+        await producer.send("one", b"")  # the topic is known, so all tasks share a batch
+
+        async def two() -> list[int]:
+            return [(await producer.send("one", b"")).spool_offset for _ in range(2)]
+
+        offsets = await gather(*(two() for _ in range(5_200)))
+        await producer.close(0)
+    assert sorted(offset for pair in offsets for offset in pair) == list(range(1, 10_401))
 
 
 async def test_without_a_cluster_records_are_stored_and_the_next_process_sends_them(
@@ -442,3 +459,51 @@ async def test_a_record_that_no_disk_takes_fails_and_says_whether_it_may_be_stor
         await producer.send("one", b"3")
         await producer.flush()
     assert [value for value in _values(cluster, "one") if value != b"2"] == [b"1", b"3"]
+
+
+class _Held(FileSystem):
+    """A file system whose files write when `may_write` is set."""
+
+    may_write: ClassVar[threading.Event]
+    is_waited_for: ClassVar[threading.Event]
+
+    def create(self, path: str) -> File:
+        return _HeldFile(super().create(path))
+
+
+class _HeldFile(_BrokenFile):
+    """A file of it."""
+
+    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        if not _Held.may_write.is_set():
+            _Held.is_waited_for.set()
+            _Held.may_write.wait()
+        self._file.write(offset, buffers)
+
+
+async def test_a_call_that_is_cancelled_ends_at_once_and_disturbs_no_other(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioproduce.spool.spool_queue.FileSystem", _Held)
+    monkeypatch.setattr(_Held, "may_write", may_write := threading.Event(), raising=False)
+    monkeypatch.setattr(_Held, "is_waited_for", is_waited_for := threading.Event(), raising=False)
+    may_write.set()
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool, sync="os") as producer:
+        await producer.send("one", b"0")
+        await producer.flush()  # no move of the position waits, too
+        may_write.clear()
+        try:
+            cancelled = spawn(producer.send("one", b"1"))
+            others = [spawn(producer.send("one", b"%d" % number)) for number in range(2, 5)]
+            await until(is_waited_for.is_set)
+            cancelled.cancel()
+            await until(cancelled.done)
+            assert not any(task.done() for task in others)
+        finally:
+            may_write.set()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        for number, task in enumerate(others, 2):
+            assert (await task).spool_offset == number
+        await producer.flush()
+    assert _values(cluster, "one") == [b"%d" % number for number in range(5)]
