@@ -12,7 +12,9 @@ broker, and reach files only through `disk`, so the tests can cut the power betw
 
 from __future__ import annotations
 
-from aioproduce.spool.forwarder import TopicBacklog as TopicBacklog
+from aioproduce.spool.health import SpoolHealth as SpoolHealth
+from aioproduce.spool.health import SpoolState as SpoolState
+from aioproduce.spool.health import TopicBacklog as TopicBacklog
 from aioproduce.spool.producer import SpooledProducer as SpooledProducer
 from aioproduce.spool.spooled_delivery import SpooledDeliveries as SpooledDeliveries
 from aioproduce.spool.spooled_delivery import SpooledDelivery as SpooledDelivery
@@ -21,6 +23,8 @@ from aioproduce.spool.writer import SyncPolicy as SyncPolicy
 
 __all__ = [
     "FullPolicy",
+    "SpoolHealth",
+    "SpoolState",
     "SpooledDeliveries",
     "SpooledDelivery",
     "SpooledProducer",

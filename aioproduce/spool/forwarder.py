@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 from aioproduce._native.batch_rows import BatchRows
 from aioproduce._native.bulk_append import BulkAppender
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from aioproduce.producer.producer import Producer
     from aioproduce.records import Header
     from aioproduce.spool.dead_letters import DeadLetters
+    from aioproduce.spool.health import TopicBacklog
     from aioproduce.spool.log_reader import Batch, LogReader
+    from aioproduce.spool.measuring import TopicMeasures
     from aioproduce.spool.quarantine import Damage
     from aioproduce.spool.writer import SpoolWriter
 
@@ -54,20 +56,6 @@ _LONGEST_PAUSE: Final = 30.0
 _MOVE_EVERY: Final = 0.2
 # A topic of the local broker has at most five batches under way, so a task that wakes finds its batch here.
 _LATEST: Final = 16
-
-
-class TopicBacklog(NamedTuple):
-    """What a topic has in the queue.
-
-    Attributes:
-        stored_bytes: Bytes on disk, in files that are not removed yet.
-        forwarded: Records that were acknowledged since the start.
-        blocked_by: Why the topic cannot be sent to at present, or None.
-    """
-
-    stored_bytes: int
-    forwarded: int
-    blocked_by: BaseException | None
 
 
 @final
@@ -94,6 +82,7 @@ class TopicForwarder:
         dead_letters: Takes what the cluster will never accept.
         read: Calls a function in another thread.
         changed: Called when something was settled.
+        measures: Told what is read, sent and settled.
 
     Attributes:
         groups: The groups of deliveries that somebody holds.
@@ -112,6 +101,7 @@ class TopicForwarder:
         dead_letters: DeadLetters,
         read: Callable[..., Awaitable[list[Batch]]],
         changed: Callable[[], None],
+        measures: TopicMeasures,
     ) -> None:
         self.topic: str = topic
         self.groups: Groups = Groups()
@@ -125,6 +115,7 @@ class TopicForwarder:
         self._dead_letters = dead_letters
         self._read = read
         self._changed = changed
+        self._measures = measures
         self._latest: deque[SpooledGroup] = deque(maxlen=_LATEST)
         self._keepers: list[list[SpooledGroup]] = []
         # What was read and not sent: only records whose `send()` is about to return are sent, so that each finds
@@ -183,7 +174,8 @@ class TopicForwarder:
 
     def backlog(self) -> TopicBacklog:
         """Return what waits."""
-        return TopicBacklog(self._writer.stored_bytes_of(self.topic), self.forwarded, self.blocked_by)
+        stored_bytes = self._writer.stored_bytes_of(self.topic)
+        return self._measures.backlog(stored_bytes, self.forwarded, self.blocked_by)
 
     def give_up(self, cause: BaseException | None) -> None:
         """Settle the deliveries that are held, and those to come: their records are on disk, and stay there.
@@ -225,13 +217,17 @@ class TopicForwarder:
                 await self._read_ahead()
             else:
                 self._is_idle = not self._ahead
+                if self._is_idle and not self._sent:
+                    self._measures.count.drained(self._read_to)
                 _notify(self._settles)
                 self._changed()
                 await self._wait(self._sends)
 
     async def _read_ahead(self) -> None:
         stored_to = self._stored_to
-        self._ahead += await self._read(self._reader.read, self._writer.segments(self.topic), _READ_BYTES)
+        batches = await self._read(self._reader.read, self._writer.segments(self.topic), _READ_BYTES)
+        self._ahead += batches
+        self._measures.read(batches, self._reader)
         self._report_damages()
         # Between the last record of an earlier process and the first of this one are offsets that nobody used.
         self._read_to = self._ahead[-1].head.end_offset if self._ahead else stored_to
@@ -239,7 +235,9 @@ class TopicForwarder:
     def _report_damages(self) -> None:
         damages: list[Damage] = self._reader.damages
         while damages:
-            _log.error("the spool is damaged: %s; they are kept in the quarantine", damages.pop(0))
+            damage = damages.pop(0)
+            self._measures.damaged(damage)
+            _log.error("the spool is damaged: %s; they are kept in the quarantine", damage)
 
     async def _send(self, batch: Batch) -> bool:
         """Send one batch of the log; return false if the topic cannot be sent to at present."""
@@ -258,6 +256,7 @@ class TopicForwarder:
             return False
         self._sent.append(_Sent(batch, rows, deliveries))
         self._under_way += head.size
+        self._measures.sent(head, len(deliveries))
         _notify(self._settles)
         return True
 
@@ -369,6 +368,10 @@ class TopicForwarder:
             errors[row] = error
         self._pause, self.blocked_by = 0.0, None
         self.forwarded += len(sent.deliveries) - len(errors)
+        following = self._sent[1].batch if len(self._sent) > 1 else self._ahead[0] if self._ahead else None
+        self._measures.settled(
+            *(head, len(sent.deliveries), len(errors), None if following is None else following.head)
+        )
         self._move(head.end_offset)
         group = self.groups.get(head.base_offset)
         if group is not None:

@@ -45,6 +45,7 @@ from aioproduce.spool.disk import FileSystem
 from aioproduce.spool.forwarder import TopicForwarder
 from aioproduce.spool.local_broker import ADDRESS, LocalBroker
 from aioproduce.spool.log_reader import LogReader
+from aioproduce.spool.measuring import SpoolMeasures
 from aioproduce.spool.quarantine import Quarantine
 from aioproduce.spool.spooled_delivery import SpooledDeliveries, SpooledDelivery, SpooledGroup
 from aioproduce.spool.tasks import BackgroundTask, start_task
@@ -59,8 +60,9 @@ if TYPE_CHECKING:
 
     from aioproduce.config import ProducerConfig
     from aioproduce.drivers.base import Waiter
-    from aioproduce.records import Headers
-    from aioproduce.spool.forwarder import TopicBacklog
+    from aioproduce.metrics import MetricsSnapshot
+    from aioproduce.records import Headers, SilentBroker
+    from aioproduce.spool.health import SpoolHealth, TopicBacklog
 
 # More than the writer may take for one group; what it takes longer for is possibly stored.
 _MARGIN: Final = 30.0
@@ -140,6 +142,7 @@ class SpooledProducer:
         )
         self._front: Producer[Any, Any] = Producer(_front_config(config))
         self._back: Producer[Any, Any] = Producer(_back_config(config))
+        self._measures = SpoolMeasures(config, time.time)
         self._directory: SpoolDirectory | None = None
         self._forwarders: dict[str, TopicForwarder] = {}
         self._tasks: list[BackgroundTask] = []
@@ -168,6 +171,8 @@ class SpooledProducer:
             self._driver = driver = self._back._life.driver
             self._writer = SpoolWriter(FileSystem(), directory.logs, self._settings, driver.call_in_loop)
             await anyio.to_thread.run_sync(self._writer.open)
+            self._measures.now = driver.now
+            self._measures.add_queue(self._writer, directory.path, directory.quarantine)
             self._writer.start(self._writer_has_ended)
         except BaseException:
             directory.close()
@@ -343,8 +348,22 @@ class SpooledProducer:
             )
 
     def backlog(self) -> dict[str, TopicBacklog]:
-        """Return what waits in the queue, by topic."""
+        """Return what waits in the queue, by topic. After the end it is what the next start forwards."""
         return {topic: each.backlog() for topic, each in self._forwarders.items()}
+
+    # -- measuring ---
+
+    def health(self) -> SpoolHealth:
+        """Return what waits in all, how fast it goes, and whether the queue takes records."""
+        return self._measures.health(self.backlog(), self._failure, is_open=self._directory is not None)
+
+    def metrics(self) -> MetricsSnapshot:
+        """Return the metrics of the producer that forwards, and of the queue: `spool-metrics`, by topic, too."""
+        return self._measures.snapshot(self._back.metrics(), self.backlog(), self.health())
+
+    def silent_brokers(self) -> list[SilentBroker]:
+        """Return the brokers that stopped answering, as `Producer.silent_brokers()`."""
+        return self._back.silent_brokers()
 
     # -- parts ---
 
@@ -364,7 +383,7 @@ class SpooledProducer:
         )
         forwarder = TopicForwarder(
             *(topic, self._writer, reader, self._back, directory.spool_id, self._window, self._dead_letters),
-            *(_in_thread, self._changed),
+            *(_in_thread, self._changed, self._measures.topic(self._writer, topic)),
         )
         self._forwarders[topic] = forwarder
         for run in (forwarder.send_all, forwarder.settle_all):

@@ -26,7 +26,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
-from aioproduce.spool.batch_head import read_sealed
+from aioproduce.spool.batch_head import first_timestamp, read_sealed
 from aioproduce.spool.topic_log import PossiblyStoredError, TopicLog
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class Append:
         answer: Called in the loop with the append itself, when `offset` or `error` is set.
         offset: The first record's offset.
         end_offset: The offset behind the last.
+        first_timestamp: The first record's time, in milliseconds since the epoch; set with `offset`.
+        has_waited: Whether it found the queue full.
         error: Why it is not in the log. `PossiblyStoredError`: it may be.
     """
 
@@ -107,6 +109,8 @@ class Append:
     answer: Callable[[Append], None]
     offset: int = -1
     end_offset: int = -1
+    first_timestamp: int = 0
+    has_waited: bool = False
     error: Exception | None = field(default=None)
 
 
@@ -134,6 +138,13 @@ class SpoolWriter:
         directory: The directory of all logs; it exists.
         settings: The settings.
         call_in_loop: Calls a callable in the loop's thread, from any thread.
+
+    Attributes:
+        measure: Called in the loop with appends that are about to be answered, and the seconds of each sync.
+        is_full: Whether an append found no room, and none became free since then.
+        full_waits: How many appends found no room at once.
+        failure: Why the disk refused the latest records; None after it took some.
+        failed_at: When, on `time.monotonic()`.
     """
 
     def __init__(
@@ -157,6 +168,12 @@ class SpoolWriter:
         self._synced_at = 0.0
         self._thread = threading.Thread(target=self._run, name="aioproduce spool writer", daemon=True)
         self._ended: Callable[[BaseException | None], None] = lambda _: None
+        self._sync_times: list[float] = []
+        self.measure: Callable[[list[Append], list[float]], None] = lambda _appends, _times: None
+        self.is_full: bool = False
+        self.full_waits: int = 0
+        self.failure: OSError | None = None
+        self.failed_at: float = 0.0
 
     # -- called in the loop ---
 
@@ -225,6 +242,21 @@ class SpoolWriter:
         log = self._logs.get(topic)
         return 0 if log is None else log.stored_bytes
 
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all logs."""
+        return self._stored_bytes
+
+    @property
+    def max_bytes(self) -> int:
+        """The most bytes of all logs."""
+        return self._settings.max_bytes
+
+    def earlier_sizes(self, topic: str) -> dict[int, int]:
+        """Return the bytes of the files that earlier processes left of a topic, by base offset."""
+        log = self._logs.get(topic)
+        return {} if log is None else log.earlier_sizes()
+
     # -- the thread ---
 
     def _run(self) -> None:
@@ -245,10 +277,21 @@ class SpoolWriter:
             self._call_in_loop(partial(settle.answer, self._settle(settle)))
         if appends:
             self._append(appends)
-            self._call_in_loop(partial(_answer, appends))
-        if self._to_sync and self._now() >= self._synced_at + self._settings.sync_interval:
+            self._report(appends)
+        if self._to_sync and self.now() >= self._synced_at + self._settings.sync_interval:
             self._sync_late()
+            self._report([])
         return not is_last
+
+    def _report(self, appends: list[Append]) -> None:
+        """Answer appends, and pass on what was measured."""
+        sync_times, self._sync_times = self._sync_times, []
+        self._call_in_loop(partial(self._answer, appends, sync_times))
+
+    def _answer(self, appends: list[Append], sync_times: list[float]) -> None:
+        self.measure(appends, sync_times)  # first: an answer may run the task that sent, at once
+        for append in appends:
+            append.answer(append)
 
     def _wait(self) -> tuple[list[Settle], list[Append], bool]:
         """Wait for work; return the positions to move, the appends that go on, and whether these are the last."""
@@ -261,7 +304,7 @@ class SpoolWriter:
                 if settles or appends or is_last:
                     return settles, appends, is_last
                 at = self._wakes_at()
-                if at <= (now := self._now()):
+                if at <= (now := self.now()):
                     return [], [], False
                 self._condition.wait(None if at == inf else at - now)
 
@@ -275,17 +318,46 @@ class SpoolWriter:
         taken: list[Append] = []
         stored = self._stored_bytes
         waits = self._settings.when_full is FullPolicy.BLOCK and not self._is_closing
-        now = self._now()
+        now = self.now()
+        has_room = False
         while self._appends:
             append = self._appends[0]
+            if stored + append.size > self._settings.max_bytes and not append.has_waited:
+                stored -= self._make_room()
             if stored + append.size <= self._settings.max_bytes or not stored:
                 stored += append.size
-            elif waits and now < append.deadline:
-                break
+                has_room = True
             else:
+                has_room = False
+                self._found_full(append)
+                if waits and now < append.deadline:
+                    break
                 append.error = QueueIsFullError()
             taken.append(self._appends.popleft())
+        if has_room:
+            self.is_full = False
         return taken
+
+    def _make_room(self) -> int:
+        """Drop settled segments that are still written to, and return their bytes.
+
+        No move of a position has to come that would drop them.
+        """
+        before = self._stored_bytes
+        for topic, log in self._logs.items():
+            stored = log.stored_bytes
+            try:
+                log.drop_active()
+            except OSError as error:
+                _log.error("the spool cannot drop what is forwarded of %s: %s", topic, error)
+            self._stored_bytes += log.stored_bytes - stored
+        return before - self._stored_bytes
+
+    def _found_full(self, append: Append) -> None:
+        self.is_full = True
+        if not append.has_waited:
+            append.has_waited = True
+            self.full_waits += 1
 
     def _append(self, appends: list[Append]) -> None:
         by_topic: dict[str, list[Append]] = {}
@@ -300,7 +372,11 @@ class SpoolWriter:
                 for append in group:
                     if append.offset < 0:
                         append.error = error
+                self._has_failed(error)
                 _log.error("the spool cannot store records of %s: %s", topic, error)
+            else:
+                if self._settings.sync is not SyncPolicy.INTERVAL and group[-1].error is None:
+                    self.failure = None
 
     def _append_group(self, log: TopicLog, group: list[Append]) -> None:
         done = 0
@@ -313,6 +389,7 @@ class SpoolWriter:
                     append.end_offset = offset
                     offset -= read_sealed(append.buffers[0])[1]
                     append.offset = offset
+                    append.first_timestamp = first_timestamp(append.buffers[0])
                 done += count
         finally:
             self._stored_bytes += log.stored_bytes - before
@@ -320,13 +397,19 @@ class SpoolWriter:
                 self._sync(log, group[:done])
             elif self._settings.sync is SyncPolicy.INTERVAL:
                 if not self._to_sync:
-                    self._synced_at = self._now()
+                    self._synced_at = self.now()
                 self._to_sync.add(log)
 
+    def _has_failed(self, error: OSError) -> None:
+        self.failure, self.failed_at = error, self.now()
+
     def _sync(self, log: TopicLog, group: list[Append]) -> None:
+        began_at = self.now()
         try:
             log.sync()
+            self._sync_times.append(self.now() - began_at)
         except OSError as error:
+            self._has_failed(error)
             failure = PossiblyStoredError(error.errno, error.strerror)
             failure.__cause__ = error
             for append in group:
@@ -335,7 +418,8 @@ class SpoolWriter:
 
     def _sync_late(self) -> None:
         logs, self._to_sync = self._to_sync, set()
-        self._synced_at = self._now()
+        self._synced_at = self.now()
+        self.failure = None
         for log in logs:
             self._sync(log, [])
 
@@ -351,6 +435,8 @@ class SpoolWriter:
             return error
         finally:
             self._stored_bytes += log.stored_bytes - before
+            if log.stored_bytes < before:
+                self.is_full = False
         return None
 
     def _open(self, topic: str) -> TopicLog:
@@ -373,10 +459,6 @@ class SpoolWriter:
                 _log.error("the spool cannot seal a log: %s", error)
 
     @staticmethod
-    def _now() -> float:
+    def now() -> float:
+        """Return the time on the clock of deadlines and failures."""
         return time.monotonic()
-
-
-def _answer(appends: list[Append]) -> None:
-    for append in appends:
-        append.answer(append)
