@@ -16,6 +16,7 @@ from aioproduce.spool.health import SpoolHealth as SpoolHealth
 from aioproduce.spool.health import SpoolState as SpoolState
 from aioproduce.spool.health import TopicBacklog as TopicBacklog
 from aioproduce.spool.producer import SpooledProducer as SpooledProducer
+from aioproduce.spool.settings import Spool as Spool
 from aioproduce.spool.spooled_delivery import SpooledDeliveries as SpooledDeliveries
 from aioproduce.spool.spooled_delivery import SpooledDelivery as SpooledDelivery
 from aioproduce.spool.writer import FullPolicy as FullPolicy
@@ -23,6 +24,7 @@ from aioproduce.spool.writer import SyncPolicy as SyncPolicy
 
 __all__ = [
     "FullPolicy",
+    "Spool",
     "SpoolHealth",
     "SpoolState",
     "SpooledDeliveries",

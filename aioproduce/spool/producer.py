@@ -47,9 +47,10 @@ from aioproduce.spool.local_broker import ADDRESS, LocalBroker
 from aioproduce.spool.log_reader import LogReader
 from aioproduce.spool.measuring import SpoolMeasures
 from aioproduce.spool.quarantine import Quarantine
+from aioproduce.spool.settings import MAX_BYTES, SEGMENT_BYTES, SYNC_INTERVAL_MS, Spool, SpoolLike
 from aioproduce.spool.spooled_delivery import SpooledDeliveries, SpooledDelivery, SpooledGroup
 from aioproduce.spool.tasks import BackgroundTask, start_task
-from aioproduce.spool.writer import FullPolicy, SpoolWriter, SyncPolicy, WriterSettings
+from aioproduce.spool.writer import FullPolicy, SpoolWriter, SyncPolicy
 from aioproduce.wire.error_codes import POLICY_VIOLATION
 
 if TYPE_CHECKING:
@@ -119,10 +120,10 @@ class SpooledProducer:
         *,
         directory: str | os.PathLike[str],
         sync: str | SyncPolicy = SyncPolicy.ALWAYS,
-        sync_interval_ms: float = 200,
-        max_bytes: int = 10 * 1024**3,
+        sync_interval_ms: float = SYNC_INTERVAL_MS,
+        max_bytes: int = MAX_BYTES,
         when_full: str | FullPolicy = FullPolicy.BLOCK,
-        segment_bytes: int = 16 * 1024**2,
+        segment_bytes: int = SEGMENT_BYTES,
         key_serializer: Callable[[Any], bytes | None] | None = None,
         value_serializer: Callable[[Any], bytes | None] | None = None,
         **settings: Any,
@@ -132,14 +133,9 @@ class SpooledProducer:
         )
         _check(config)
         self.config: ProducerConfig = config
-        self._directory_path = directory
-        self._settings = WriterSettings(
-            segment_bytes=_positive("segment_bytes", segment_bytes),
-            max_bytes=_positive("max_bytes", max_bytes),
-            sync=_choice("sync", sync, SyncPolicy),
-            sync_interval=_positive("sync_interval_ms", sync_interval_ms) / 1000,
-            when_full=_choice("when_full", when_full, FullPolicy),
-        )
+        spool = Spool(directory, sync, sync_interval_ms, max_bytes, when_full, segment_bytes)
+        self._directory_path = spool.directory
+        self._settings = spool.writer_settings()
         self._front: Producer[Any, Any] = Producer(_front_config(config))
         self._back: Producer[Any, Any] = Producer(_back_config(config))
         self._measures = SpoolMeasures(config, time.time)
@@ -152,7 +148,42 @@ class SpooledProducer:
         self._last_group: SpooledGroup | None = None
         self._changes: list[Waiter] = []
 
+    @classmethod
+    @hides_arguments
+    def of(
+        cls,
+        spool: SpoolLike,
+        bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return a producer with this queue.
+
+        Args:
+            spool: The queue, or the path of its directory.
+            bootstrap_servers: As for `Producer`.
+            **settings: As for `Producer`.
+
+        Raises:
+            ConfigError: if a setting is refused.
+        """
+        queue = Spool.of(spool)
+        return cls(
+            bootstrap_servers,
+            directory=queue.directory,
+            sync=queue.sync,
+            sync_interval_ms=queue.sync_interval_ms,
+            max_bytes=queue.max_bytes,
+            when_full=queue.when_full,
+            segment_bytes=queue.segment_bytes,
+            **settings,
+        )
+
     # -- life ---
+
+    def _is_closed_by_its_owner(self) -> None:
+        """Leave the report of what an open producer loses at the exit to the owner, who closes it after that."""
+        for producer in (self._front, self._back):
+            producer._life.is_closed_at_exit = True
 
     async def start(self) -> None:
         """Open the directory, and begin to forward what is in it. It waits for no broker.
@@ -480,20 +511,6 @@ def _stored_error(error: DeliveryError) -> SpoolFullError | SpoolStorageError:
     return SpoolStorageError(
         f"the record could not be stored on disk: {error}", possibly_stored=error.possibly_written
     )
-
-
-def _positive(name: str, value: float) -> Any:
-    if not value > 0:
-        raise ConfigError(f"{name}: {value!r} is not above 0", key=name)
-    return value
-
-
-def _choice(name: str, value: Any, choices: type[Any]) -> Any:
-    try:
-        return choices(value)
-    except ValueError:
-        expected = ", ".join(repr(each.value) for each in choices)
-        raise ConfigError(f"{name}: {value!r} is not one of {expected}", key=name) from None
 
 
 async def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
