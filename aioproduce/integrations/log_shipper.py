@@ -9,6 +9,7 @@ Invariants:
    again. An outage costs only the lines that do not fit into the queue.
 3. After it ends, lines that were not accepted are back in the queue.
 4. A flood of lines does not block the event loop: other tasks run after every few lines.
+5. With a queue on disk (`SpoolShipper`) a line is shipped when it is there, and no outage of the cluster costs one.
 """
 
 from __future__ import annotations
@@ -16,10 +17,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
 from aioproduce.core.bounded_log import BoundedLog
-from aioproduce.errors import MaxBlockTimeoutError, ProducerError, ProducerStateError
+from aioproduce.errors import (
+    MaxBlockTimeoutError,
+    ProducerError,
+    ProducerStateError,
+    SpoolFullError,
+    SpoolStorageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,16 +34,21 @@ if TYPE_CHECKING:
     from aioproduce.integrations.log_queue import LogQueue
     from aioproduce.producer.producer import Producer
     from aioproduce.records import RecordMetadata
+    from aioproduce.spool import SpooledProducer
 
 _log = logging.getLogger("aioproduce.logging")
 
 # Some 100 microseconds of work.
 _LINES_PER_TURN: Final = 100
 
+# Seconds after which lines are tried again for which the queue on disk had no room, or whose disk failed.
+_PAUSE: Final = 0.2
 
-@final
-class LogShipper:
-    """Sends the lines of one queue through one producer.
+_P = TypeVar("_P", bound="Producer[Any, Any] | SpooledProducer")
+
+
+class Shipper(Generic[_P]):
+    """Passes the lines of one queue to one producer; the subclasses know how.
 
     Args:
         queue: The queue.
@@ -68,7 +80,7 @@ class LogShipper:
     def __init__(
         self,
         queue: LogQueue,
-        producer: Producer[Any, Any],
+        producer: _P,
         topic: str,
         notice_of: Callable[[int], bytes | None],
     ) -> None:
@@ -128,6 +140,57 @@ class LogShipper:
                 self._in_hand.append(notice)
 
     async def _hand_over(self) -> None:
+        """Pass on the lines in hand, in order, until none is left.
+
+        Raises:
+            ProducerStateError: If the producer is closed or failed.
+        """
+        raise NotImplementedError
+
+    async def _flush_producer(self) -> None:
+        """Wait until what was passed on is safe."""
+        raise NotImplementedError
+
+    def _tell_failure(self, error: BaseException) -> None:
+        self._bounded_log.warning(
+            type(error).__name__, self.loop.time(), "a log record was not sent: %s", error
+        )
+
+    async def flush(self) -> None:
+        """Wait until all earlier lines are acknowledged or failed, without a time limit."""
+        if self._is_over:
+            return
+        self._news.set()
+        self._idle.clear()
+        await self._idle.wait()
+        if not self._is_over:
+            await self._flush_producer()
+
+    async def end(self, running: asyncio.Task[None], timeout: float) -> None:
+        """Flush for at most this time, and end `run()`; unsent lines are then back in the queue.
+
+        Args:
+            running: The task of `run()`.
+            timeout: Seconds.
+        """
+        flushing = self.loop.create_task(self.flush())
+        try:
+            await asyncio.wait([flushing, running], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            flushing.cancel()
+            running.cancel()
+            await asyncio.wait([flushing, running])
+            if not flushing.cancelled() and (error := flushing.exception()) is not None:
+                _log.warning("log records were not flushed: %s", error)
+
+
+@final
+class LogShipper(Shipper["Producer[Any, Any]"]):
+    """Sends lines to the cluster."""
+
+    __slots__ = ()
+
+    async def _hand_over(self) -> None:
         while self._in_hand:
             try:
                 await self._producer.send(self._topic, self._in_hand[0], on_delivery=self._settled)
@@ -151,34 +214,55 @@ class LogShipper:
             self.failed += 1
             self._tell_failure(error)
 
-    def _tell_failure(self, error: BaseException) -> None:
-        self._bounded_log.warning(
-            type(error).__name__, self.loop.time(), "a log record was not sent: %s", error
-        )
+    async def _flush_producer(self) -> None:
+        await self._producer.flush()
 
-    async def flush(self) -> None:
-        """Wait until all earlier lines are acknowledged or failed, without a time limit."""
-        if self._is_over:
-            return
-        self._news.set()
-        self._idle.clear()
-        await self._idle.wait()
-        if not self._is_over:
-            await self._producer.flush()
 
-    async def end(self, running: asyncio.Task[None], timeout: float) -> None:
-        """Flush for at most this time, and end `run()`; unsent lines are then back in the queue.
+@final
+class SpoolShipper(Shipper["SpooledProducer"]):
+    """Puts lines on disk: those in hand share a sync."""
 
-        Args:
-            running: The task of `run()`.
-            timeout: Seconds.
-        """
-        flushing = self.loop.create_task(self.flush())
-        try:
-            await asyncio.wait([flushing, running], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            flushing.cancel()
-            running.cancel()
-            await asyncio.wait([flushing, running])
-            if not flushing.cancelled() and (error := flushing.exception()) is not None:
-                _log.warning("log records were not flushed: %s", error)
+    __slots__ = ("_knows_topic",)
+
+    def __init__(
+        self,
+        queue: LogQueue,
+        producer: SpooledProducer,
+        topic: str,
+        notice_of: Callable[[int], bytes | None],
+    ) -> None:
+        super().__init__(queue, producer, topic, notice_of)
+        self._knows_topic = False
+
+    async def _hand_over(self) -> None:
+        while self._in_hand:
+            # Tasks keep their order only once the topic is known.
+            lines = list(self._in_hand) if self._knows_topic else [self._in_hand[0]]
+            outcomes = await asyncio.gather(*map(self._store, lines), return_exceptions=True)
+            left = [line for line, outcome in zip(lines, outcomes, strict=True) if not self._is_done(outcome)]
+            for _ in lines:
+                self._in_hand.popleft()
+            self._in_hand.extendleft(reversed(left))
+            if left:
+                await asyncio.sleep(_PAUSE)
+            self._knows_topic = True
+
+    async def _store(self, line: bytes) -> None:
+        await self._producer.send(self._topic, line)
+
+    def _is_done(self, outcome: BaseException | None) -> bool:
+        """Count the outcome of a line; return false if it has to be tried again."""
+        if outcome is None:
+            self.shipped += 1
+            return True
+        if isinstance(outcome, (SpoolFullError, SpoolStorageError, MaxBlockTimeoutError)):
+            self._bounded_log.warning("waits", self.loop.time(), "log records wait: %s", outcome)
+            return False
+        if isinstance(outcome, ProducerStateError) or not isinstance(outcome, ProducerError):
+            raise outcome
+        self.failed += 1
+        self._tell_failure(outcome)
+        return True
+
+    async def _flush_producer(self) -> None:
+        """Do nothing: what was passed on is on disk."""
