@@ -510,7 +510,9 @@ class ProducerService:
             ProducerStateError: If the service is not started, or is ending.
         """
         if self._background is None:
-            raise NotStartedError("the producer service is not started: use `async with`, or its lifespan")
+            raise NotStartedError(
+                "the producer service is not started: pass its lifespan to the application, or use `async with`"
+            )
         self._background.send(topic, value, key, partition=partition, timestamp=timestamp, headers=headers)
 
     def answer(self, error: BaseException) -> Answer | None:
