@@ -213,7 +213,7 @@ def test_it_is_as_large_as_the_terminal(
 
 
 def test_a_queue_on_disk_says_in_words_whether_it_takes_records() -> None:
-    queue = {
+    queue: dict[str, Any] = {
         "takes_records": True,
         "records": 1500.0,
         "bytes": 2e6,
