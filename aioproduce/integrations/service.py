@@ -298,7 +298,10 @@ class ProducerService:
     # -- health ---
 
     def readiness(self) -> Health:
-        """Return whether a record can be accepted now, for load balancers. It costs a few microseconds.
+        """Return whether a record can be accepted now, for load balancers.
+
+        It costs a few microseconds; some 50 with a queue on disk.
+
 
         The service is not ready before a broker has answered (and `topics` are known), after the signal, and while
         the buffer has no room. A broker that fails or stops answering later does not count, unless

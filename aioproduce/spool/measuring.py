@@ -384,7 +384,7 @@ class SpoolMeasures:
             "spool-blocked-topics": float(len(health.blocked_topics)),
             "spool-takes-records": float(health.takes_records),
         }
-        for topic, of_topic in self.sensors.topics.items():
+        for topic, of_topic in list(self.sensors.topics.items()):
             backlog = backlogs.get(topic) or _NOTHING
             of_topic.levels = {
                 "spool-backlog-records": _number(backlog.records),
@@ -438,7 +438,7 @@ class _Queue:
 
     @property
     def unread_bytes(self) -> int:
-        return sum(each.count.unread_bytes for each in self._topics.values())
+        return sum(each.count.unread_bytes for each in list(self._topics.values()))
 
     def failure(self) -> OSError | None:
         """Return why the disk refused the latest records, if that is not long ago."""

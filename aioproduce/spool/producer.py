@@ -380,7 +380,8 @@ class SpooledProducer:
 
     def backlog(self) -> dict[str, TopicBacklog]:
         """Return what waits in the queue, by topic. After the end it is what the next start forwards."""
-        return {topic: each.backlog() for topic, each in self._forwarders.items()}
+        # Copied in one step: another thread may read this while a topic is added.
+        return {topic: each.backlog() for topic, each in list(self._forwarders.items())}
 
     # -- measuring ---
 
