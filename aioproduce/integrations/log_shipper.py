@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.core.bounded_log import BoundedLog
 from aioproduce.errors import (
@@ -44,15 +44,12 @@ _LINES_PER_TURN: Final = 100
 # Seconds after which lines are tried again for which the queue on disk had no room, or whose disk failed.
 _PAUSE: Final = 0.2
 
-_P = TypeVar("_P", bound="Producer[Any, Any] | SpooledProducer")
 
-
-class Shipper(Generic[_P]):
+class Shipper:
     """Passes the lines of one queue to one producer; the subclasses know how.
 
     Args:
         queue: The queue.
-        producer: A running producer.
         topic: The topic.
         notice_of: Returns a line that reports a number of dropped lines.
 
@@ -69,7 +66,6 @@ class Shipper(Generic[_P]):
         "_is_over",
         "_news",
         "_notice_of",
-        "_producer",
         "_queue",
         "_topic",
         "failed",
@@ -80,12 +76,10 @@ class Shipper(Generic[_P]):
     def __init__(
         self,
         queue: LogQueue,
-        producer: _P,
         topic: str,
         notice_of: Callable[[int], bytes | None],
     ) -> None:
         self._queue = queue
-        self._producer = producer
         self._topic = topic
         self._notice_of = notice_of
         self._in_hand: deque[bytes] = deque()
@@ -151,7 +145,11 @@ class Shipper(Generic[_P]):
         """Wait until what was passed on is safe."""
         raise NotImplementedError
 
-    def _tell_failure(self, error: BaseException) -> None:
+    def _count_shipped(self) -> None:
+        self.shipped += 1
+
+    def _count_failed(self, error: BaseException) -> None:
+        self.failed += 1
         self._bounded_log.warning(
             type(error).__name__, self.loop.time(), "a log record was not sent: %s", error
         )
@@ -185,10 +183,27 @@ class Shipper(Generic[_P]):
 
 
 @final
-class LogShipper(Shipper["Producer[Any, Any]"]):
-    """Sends lines to the cluster."""
+class LogShipper(Shipper):
+    """Sends lines to the cluster.
 
-    __slots__ = ()
+    Args:
+        queue: The queue.
+        producer: A running producer.
+        topic: The topic.
+        notice_of: Returns a line that reports a number of dropped lines.
+    """
+
+    __slots__ = ("_producer",)
+
+    def __init__(
+        self,
+        queue: LogQueue,
+        producer: Producer[Any, Any],
+        topic: str,
+        notice_of: Callable[[int], bytes | None],
+    ) -> None:
+        super().__init__(queue, topic, notice_of)
+        self._producer = producer
 
     async def _hand_over(self) -> None:
         while self._in_hand:
@@ -202,27 +217,32 @@ class LogShipper(Shipper["Producer[Any, Any]"]):
             except ProducerError as error:
                 # A fault of the record itself, or of a set-up that time does not change: the next record may
                 # succeed.
-                self.failed += 1
-                self._tell_failure(error)
+                self._count_failed(error)
                 await asyncio.sleep(0)
             self._in_hand.popleft()
 
     def _settled(self, _: RecordMetadata, error: BaseException | None) -> None:
         if error is None:
-            self.shipped += 1
+            self._count_shipped()
         else:
-            self.failed += 1
-            self._tell_failure(error)
+            self._count_failed(error)
 
     async def _flush_producer(self) -> None:
         await self._producer.flush()
 
 
 @final
-class SpoolShipper(Shipper["SpooledProducer"]):
-    """Puts lines on disk: those in hand share a sync."""
+class SpoolShipper(Shipper):
+    """Puts lines on disk: those in hand share a sync.
 
-    __slots__ = ("_knows_topic",)
+    Args:
+        queue: The queue.
+        producer: A running producer.
+        topic: The topic.
+        notice_of: Returns a line that reports a number of dropped lines.
+    """
+
+    __slots__ = ("_knows_topic", "_producer")
 
     def __init__(
         self,
@@ -231,7 +251,8 @@ class SpoolShipper(Shipper["SpooledProducer"]):
         topic: str,
         notice_of: Callable[[int], bytes | None],
     ) -> None:
-        super().__init__(queue, producer, topic, notice_of)
+        super().__init__(queue, topic, notice_of)
+        self._producer = producer
         self._knows_topic = False
 
     async def _hand_over(self) -> None:
@@ -253,15 +274,14 @@ class SpoolShipper(Shipper["SpooledProducer"]):
     def _is_done(self, outcome: BaseException | None) -> bool:
         """Count the outcome of a line; return false if it has to be tried again."""
         if outcome is None:
-            self.shipped += 1
+            self._count_shipped()
             return True
         if isinstance(outcome, (SpoolFullError, SpoolStorageError, MaxBlockTimeoutError)):
             self._bounded_log.warning("waits", self.loop.time(), "log records wait: %s", outcome)
             return False
         if isinstance(outcome, ProducerStateError) or not isinstance(outcome, ProducerError):
             raise outcome
-        self.failed += 1
-        self._tell_failure(outcome)
+        self._count_failed(outcome)
         return True
 
     async def _flush_producer(self) -> None:

@@ -82,8 +82,8 @@ class LogThread:
     def __init__(
         self,
         make_producer: Callable[[], Producer[Any, Any] | SpooledProducer],
-        make_shipper: Callable[[Any], Shipper[Any]],
-        on_end: Callable[[LogThread, Shipper[Any] | None], None],
+        make_shipper: Callable[[Any], Shipper],
+        on_end: Callable[[LogThread, Shipper | None], None],
     ) -> None:
         self._make_producer = make_producer
         self._make_shipper = make_shipper
@@ -92,7 +92,7 @@ class LogThread:
         self._closing = asyncio.Event()
         self._close_until = 0.0
         self._thread: LoopThread | None = None
-        self.shipper: Shipper[Any] | None = None
+        self.shipper: Shipper | None = None
 
     @property
     def is_here(self) -> bool:

@@ -144,7 +144,7 @@ class KafkaLogHandler(logging.Handler):
         self._close_timeout = close_timeout
         self._queue = LogQueue(capacity, max_bytes)
         self._thread: LogThread | None = None
-        self._shipper: Shipper[Any] | None = None
+        self._shipper: Shipper | None = None
         self._shipper_thread = 0
         self._is_closed = False
         self._late = 0
@@ -212,18 +212,18 @@ class KafkaLogHandler(logging.Handler):
             self._thread = None
             raise
 
-    def _thread_ended(self, thread: LogThread, shipper: Shipper[Any] | None) -> None:
+    def _thread_ended(self, thread: LogThread, shipper: Shipper | None) -> None:
         """Handle the end of the thread, within it: after a close or a failure; the next record starts another."""
         self._keep_counts(shipper)
         if self._thread is thread:
             self._thread = None
 
-    def _keep_counts(self, shipper: Shipper[Any] | None) -> None:
+    def _keep_counts(self, shipper: Shipper | None) -> None:
         if shipper is not None:
             self._past_shipped += shipper.shipped
             self._past_failed += shipper.failed
 
-    def _shipper_by(self, producer: Producer[Any, Any] | SpooledProducer) -> Shipper[Any]:
+    def _shipper_by(self, producer: Producer[Any, Any] | SpooledProducer) -> Shipper:
         if isinstance(producer, Producer):
             return LogShipper(self._queue, producer, self._topic, self._notice_of)
         return SpoolShipper(self._queue, producer, self._topic, self._notice_of)
