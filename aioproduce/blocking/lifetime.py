@@ -21,17 +21,18 @@ from aioproduce.producer import life as _life  # noqa: F401
 
 if TYPE_CHECKING:
     from aioproduce.blocking.session import Session
+    from aioproduce.blocking.spooled import SpooledSession
 
-_running: Final[dict[int, Session]] = {}
+_running: Final[dict[int, Session | SpooledSession]] = {}
 _lock = threading.Lock()
 
 
-def began(session: Session) -> None:
+def began(session: Session | SpooledSession) -> None:
     """Register a running session."""
     _running[id(session)] = session
 
 
-def ended(session: Session) -> None:
+def ended(session: Session | SpooledSession) -> None:
     """Remove a session that has ended."""
     _running.pop(id(session), None)
 

@@ -95,6 +95,7 @@ def picture(
         history = [sample["producers"][chosen] for sample in samples]
         lines += _figures_now(history, width)
         lines += _transactions(history[-1], width)
+        lines += _spool(history[-1], width)
         lines += _warnings(history[-1], width)
         lines += [Text()]
         lines += _timeline(history[-1], width)
@@ -210,6 +211,28 @@ def _transactions(producer: Producer, width: int) -> list[Text]:
         told += f", a commit {milliseconds(now['commit_avg'])}"
     line = Text(_cell("transactions", 19), style="dim")
     return [line.append(_cell(told, width - 19), style="bold red" if is_bad else "bold not dim")]
+
+
+def _spool(producer: Producer, width: int) -> list[Text]:
+    """Return two lines for a producer with a queue on disk. A service of an earlier version reports none."""
+    now = producer.get("spool")
+    if now is None:
+        return []
+    is_bad = not now["takes_records"] or now["blocked_topics"] > 0
+    guess = "about " if now["is_estimate"] and now["records"] is not None else ""
+    told = "takes records" if now["takes_records"] else "TAKES NO RECORDS"
+    told += f", {guess}{count(now['records'])} records and {count(now['bytes'], 'B')} wait"
+    if now["bytes"]:
+        told += f", the oldest for {milliseconds(now['oldest_ms'])}, empty in {milliseconds(now['drain_ms'])}"
+    share = 100 * now["size"] / now["max_size"] if now["max_size"] else 0.0
+    more = f"{count(now['stored_per_s'])}/s put on disk, {count(now['forwarded_per_s'])}/s forwarded"
+    more += f", a sync {milliseconds(now['sync']['p99'])} (p99), {share:.0f} % full"
+    more += (
+        f", {count(now['blocked_topics'])} topics blocked, {count(now['totals']['dead_letter'])} dead letters"
+    )
+    first = Text(_cell("queue on disk", 19), style="dim")
+    first.append(_cell(told, width - 19), style="bold red" if is_bad else "bold not dim")
+    return [first, Text(_cell("", 19) + _cell(more, width - 19), style="dim")]
 
 
 def _warnings(producer: Producer, width: int) -> list[Text]:

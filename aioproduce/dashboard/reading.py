@@ -100,7 +100,12 @@ class Reader:
         value = snapshot.value
         total = value("buffer-total-bytes")
         topics = _group("topic", _TOPIC_RATES, growth)
+        spool = self._spool(snapshot, growth)
         limits = _limits(self._source.config)
+        if spool is not None:
+            limits["delivery_timeout"] = (
+                None  # a record from a queue on disk is sent until it is acknowledged
+            )
         ages = {
             "record": _age(value("oldest-record-age"), limits["delivery_timeout"]),
             "send": _age(value("oldest-send-wait"), limits["max_block"]),
@@ -109,7 +114,7 @@ class Reader:
             "client_id": self._source.config.client_id,
             "limits": limits,
             "ages": ages,
-            "warnings": [*_silence(self._source), *_lateness(ages, limits)],
+            "warnings": [*_silence(self._source), *_lateness(ages, limits), *_queue_trouble(spool)],
             "records_per_s": growth.rate("record-send-total"),
             "bytes_per_s": growth.rate("outgoing-byte-total"),
             "retries_per_s": growth.rate("record-retry-total"),
@@ -133,8 +138,36 @@ class Reader:
             "requests_in_flight": value("requests-in-flight"),
             "connections": value("connection-count"),
             "transactions": _transactions(self._source, snapshot, growth),
+            "spool": spool,
             "topics": _busiest(topics, "records_per_s", MOST_TOPICS),
             "brokers": _brokers(snapshot, growth),
+        }
+
+    def _spool(self, snapshot: MetricsSnapshot, growth: _Growth) -> dict[str, Any] | None:
+        """Return the state of the queue on disk; `None` for a producer without one."""
+        if not snapshot.find("spool-takes-records"):
+            return None
+        value = snapshot.value
+        return {
+            "takes_records": bool(value("spool-takes-records")),
+            "records": _finite(value("spool-backlog-records")),
+            "bytes": value("spool-backlog-bytes"),
+            "is_estimate": value("spool-unread-bytes") > 0,
+            "oldest_ms": _finite(value("spool-oldest-age") * 1e3),
+            "drain_ms": _finite(value("spool-drain-time") * 1e3),
+            "stored_per_s": growth.rate("spool-append-total"),
+            "forwarded_per_s": growth.rate("spool-forward-total"),
+            "size": value("spool-stored-bytes"),
+            "max_size": value("spool-max-bytes"),
+            "free": _finite(value("spool-free-bytes")),
+            "sync": self._times(snapshot, "spool-sync-time"),
+            "group": _finite(value("spool-group-size-avg")),
+            "blocked_topics": value("spool-blocked-topics"),
+            "totals": {
+                name.replace("-", "_"): value(f"spool-{name}-total")
+                for name in ("full-wait", "resend", "dead-letter", "damage")
+            },
+            "topics": _spool_topics(snapshot),
         }
 
     def _times(self, snapshot: MetricsSnapshot, name: str) -> dict[str, float | None]:
@@ -203,6 +236,41 @@ def _transactions(source: Source, snapshot: MetricsSnapshot, growth: _Growth) ->
         "commit_avg": _finite(waited_ns / committed / 1e6) if committed and waited_ns else None,
         "totals": {name: snapshot.value(f"txn-{name}-total") for name in ("committed", "aborted", "unknown")},
     }
+
+
+def _spool_topics(snapshot: MetricsSnapshot) -> list[dict[str, Any]]:
+    """Return a row for each topic of a queue, those with the largest backlogs if there are too many."""
+    tag = "topic"
+    sizes = _by_tag(snapshot, "spool-backlog-bytes", tag)
+    records = _by_tag(snapshot, "spool-backlog-records", tag)
+    oldest = _by_tag(snapshot, "spool-oldest-age", tag)
+    blocked = _by_tag(snapshot, "spool-is-blocked", tag)
+    rows = [
+        {
+            "name": topic,
+            "bytes": size,
+            "records": _finite(records[topic]),
+            "oldest_ms": _finite(oldest[topic] * 1e3),
+            "blocked": blocked[topic],
+        }
+        for topic, size in sizes.items()
+    ]
+    return _busiest(rows, "bytes", MOST_TOPICS)
+
+
+def _queue_trouble(spool: dict[str, Any] | None) -> list[str]:
+    """Return warnings about the queue on disk."""
+    if spool is None:
+        return []
+    warnings = []
+    if not spool["takes_records"]:
+        warnings.append(
+            "The queue on disk takes no records: it is full, its disk failed, or the producer is not running."
+        )
+    if spool["blocked_topics"]:
+        names = ", ".join(row["name"] for row in spool["topics"] if row["blocked"])
+        warnings.append(f"Records in the queue on disk cannot be sent at present: {names}.")
+    return warnings
 
 
 def _age(milliseconds: float, limit: float | None) -> dict[str, Any]:
@@ -309,7 +377,7 @@ def _sum_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for key in rows[0]:
         values = [row[key] for row in rows if row[key] is not None]
         if key != "name":
-            is_sum = not key.startswith(("latency", "silent"))
+            is_sum = not key.startswith(("latency", "silent", "oldest"))
             summed[key] = (sum(values) if is_sum else max(values)) if values else None
     return summed
 

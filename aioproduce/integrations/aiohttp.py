@@ -31,6 +31,7 @@ with MissingExtraError.unless_installed("aioproduce.integrations.aiohttp", extra
 from aioproduce.integrations.answers import CONTENT_TYPE, NOT_STORED, health_document
 from aioproduce.integrations.service import ProducerService
 from aioproduce.producer.producer import Producer
+from aioproduce.spool import SpooledProducer
 
 if TYPE_CHECKING:
     from aioproduce.integrations.service_values import Deadline, Health
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PRODUCER",
     "SERVICE",
+    "SPOOLED",
     "ProducerService",
     "add_health_routes",
     "deadline_of",
@@ -52,6 +54,9 @@ SERVICE: Final = web.AppKey("aioproduce.service", ProducerService)
 
 PRODUCER: Final[web.AppKey[Producer[Any, Any]]] = web.AppKey("aioproduce.producer", Producer)
 """`app[PRODUCER]` is its running producer."""
+
+SPOOLED: Final = web.AppKey("aioproduce.spooled", SpooledProducer)
+"""`app[SPOOLED]` is the running producer of a service with a queue on disk, in place of `app[PRODUCER]`."""
 
 
 def setup(app: web.Application, service: ProducerService, *, health: str | None = "/health") -> None:
@@ -77,7 +82,10 @@ def producer_context(service: ProducerService) -> Callable[[web.Application], As
     async def context(app: web.Application) -> AsyncIterator[None]:
         async with service:
             app[SERVICE] = service
-            app[PRODUCER] = service.producer
+            if service.has_spool:
+                app[SPOOLED] = service.spooled
+            else:
+                app[PRODUCER] = service.producer
             yield
 
     return context

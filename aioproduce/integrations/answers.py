@@ -40,6 +40,8 @@ ANSWERED: Final[tuple[type[errors.ProducerError], ...]] = (
     errors.ProducerClosedError,
     errors.RecordTooLargeError,
     errors.SenderDiedError,
+    errors.SpoolFullError,
+    errors.SpoolStorageError,
 )
 """The errors that have an answer. Others are faults of the service or of its set-up (a denied topic, a value that
 cannot be serialized), for which the framework answers 500."""
@@ -105,6 +107,8 @@ def answer_for(error: BaseException, *, retry_after: float, unknown_status: int)
         if error.retriable:
             return Answer(503, "The record could not be written", "not_written", retry_after)
         return Answer(502, "The record was refused", "not_written")
+    if isinstance(error, errors.SpoolStorageError) and error.possibly_stored:
+        return Answer(unknown_status, "The record could not be stored but may be written", "unknown")
     if isinstance(error, errors.InvalidDeadlineError):
         return Answer(400, f"The header {error.header} must be a number of seconds above 0", "not_written")
     if isinstance(error, errors.RecordTooLargeError):
@@ -117,13 +121,16 @@ def answer_for(error: BaseException, *, retry_after: float, unknown_status: int)
 def health_document(service: ProducerService, health: Health, word: str) -> dict[str, object]:
     """Return the content of a health route: whether the service is `word` ("ready", "live"), and its counts.
 
-    For `"ready"`, it also has the ages of the oldest record and of the oldest waiting `send()`, in seconds.
+    For `"ready"`, it also has the ages of the oldest record and of the oldest waiting `send()`, in seconds; for a
+    service with a queue on disk also its `SpoolHealth`.
     """
     waits: dict[str, object] = {
         "oldest_record_age": round(health.oldest_record_age, 3),
         "oldest_send_wait": round(health.oldest_send_wait, 3),
         "silent_brokers": health.silent_brokers,
     }
+    if health.spool is not None:
+        waits["spool"] = health.spool.as_dict()
     return {
         "status": word if health.is_well else f"not {word}",
         "reasons": health.reasons,

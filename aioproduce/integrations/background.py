@@ -21,6 +21,7 @@ from aioproduce.core.bounded_log import BoundedLog
 from aioproduce.errors import BackgroundFullError, DeliveryError, ProducerClosedError, WrongEventLoopError
 
 if TYPE_CHECKING:
+    from aioproduce.integrations.spooled_service import SpooledSends
     from aioproduce.producer.producer import Producer
     from aioproduce.records import RecordMetadata
 
@@ -36,7 +37,7 @@ class BackgroundSends:
         limit: How many records may be pending.
 
     Attributes:
-        acknowledged: Records that are in the log.
+        acknowledged: Records that are in the log, or on disk if the service has a queue there.
         failed: Records that are not, or may not be, in the log; each is logged, at a bounded rate.
         possibly_written: Those failed records that may be in the log in spite of their error.
         never_accepted: Those failed records that the producer had not accepted when the service ended.
@@ -57,7 +58,7 @@ class BackgroundSends:
         "possibly_written",
     )
 
-    def __init__(self, producer: Producer[Any, Any], limit: int) -> None:
+    def __init__(self, producer: Producer[Any, Any] | SpooledSends, limit: int) -> None:
         self._producer = producer
         self._limit = limit
         self._tasks: set[asyncio.Task[Any]] = set()

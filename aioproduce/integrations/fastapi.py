@@ -34,14 +34,17 @@ from aioproduce.integrations.starlette import (
     install,
     lifespan,
     service_of,
+    spooled_of,
 )
 from aioproduce.producer.producer import Producer
+from aioproduce.spool import SpooledProducer
 
 __all__ = [
     "DeadlineDep",
     "ProducerDep",
     "ProducerService",
     "ServiceDep",
+    "SpooledDep",
     "add_error_handlers",
     "health_router",
     "install",
@@ -81,11 +84,18 @@ async def _deadline(connection: HTTPConnection) -> Deadline:
     return service.deadline(connection.headers.get(service.timeout_header))
 
 
+async def _spooled(connection: HTTPConnection) -> SpooledProducer:
+    return spooled_of(connection)
+
+
 ServiceDep: TypeAlias = Annotated[ProducerService, fastapi.Depends(service_dependency())]
 """The service, with `send()` within a deadline and `background()`."""
 
 ProducerDep: TypeAlias = Annotated[Producer[Any, Any], fastapi.Depends(producer_dependency(DEFAULT_NAME))]
 """The running producer."""
+
+SpooledDep: TypeAlias = Annotated[SpooledProducer, fastapi.Depends(_spooled)]
+"""The running producer of a service with a queue on disk, in place of `ProducerDep`."""
 
 DeadlineDep: TypeAlias = Annotated[Deadline, fastapi.Depends(_deadline)]
 """The deadline of this request: the client's `timeout_header`, at most `request_timeout`. The answer to an invalid

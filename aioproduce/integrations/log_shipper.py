@@ -9,6 +9,7 @@ Invariants:
    again. An outage costs only the lines that do not fit into the queue.
 3. After it ends, lines that were not accepted are back in the queue.
 4. A flood of lines does not block the event loop: other tasks run after every few lines.
+5. With a queue on disk (`SpoolShipper`) a line is shipped when it is there, and no outage of the cluster costs one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.core.bounded_log import BoundedLog
-from aioproduce.errors import MaxBlockTimeoutError, ProducerError, ProducerStateError
+from aioproduce.errors import (
+    MaxBlockTimeoutError,
+    ProducerError,
+    ProducerStateError,
+    SpoolFullError,
+    SpoolStorageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,20 +34,22 @@ if TYPE_CHECKING:
     from aioproduce.integrations.log_queue import LogQueue
     from aioproduce.producer.producer import Producer
     from aioproduce.records import RecordMetadata
+    from aioproduce.spool import SpooledProducer
 
 _log = logging.getLogger("aioproduce.logging")
 
 # Some 100 microseconds of work.
 _LINES_PER_TURN: Final = 100
 
+# Seconds after which lines are tried again for which the queue on disk had no room, or whose disk failed.
+_PAUSE: Final = 0.2
 
-@final
-class LogShipper:
-    """Sends the lines of one queue through one producer.
+
+class Shipper:
+    """Passes the lines of one queue to one producer; the subclasses know how.
 
     Args:
         queue: The queue.
-        producer: A running producer.
         topic: The topic.
         notice_of: Returns a line that reports a number of dropped lines.
 
@@ -57,7 +66,6 @@ class LogShipper:
         "_is_over",
         "_news",
         "_notice_of",
-        "_producer",
         "_queue",
         "_topic",
         "failed",
@@ -68,12 +76,10 @@ class LogShipper:
     def __init__(
         self,
         queue: LogQueue,
-        producer: Producer[Any, Any],
         topic: str,
         notice_of: Callable[[int], bytes | None],
     ) -> None:
         self._queue = queue
-        self._producer = producer
         self._topic = topic
         self._notice_of = notice_of
         self._in_hand: deque[bytes] = deque()
@@ -128,30 +134,22 @@ class LogShipper:
                 self._in_hand.append(notice)
 
     async def _hand_over(self) -> None:
-        while self._in_hand:
-            try:
-                await self._producer.send(self._topic, self._in_hand[0], on_delivery=self._settled)
-            except MaxBlockTimeoutError as error:
-                self._bounded_log.warning("waits", self.loop.time(), "log records wait: %s", error)
-                continue
-            except ProducerStateError:
-                raise
-            except ProducerError as error:
-                # A fault of the record itself, or of a set-up that time does not change: the next record may
-                # succeed.
-                self.failed += 1
-                self._tell_failure(error)
-                await asyncio.sleep(0)
-            self._in_hand.popleft()
+        """Pass on the lines in hand, in order, until none is left.
 
-    def _settled(self, _: RecordMetadata, error: BaseException | None) -> None:
-        if error is None:
-            self.shipped += 1
-        else:
-            self.failed += 1
-            self._tell_failure(error)
+        Raises:
+            ProducerStateError: If the producer is closed or failed.
+        """
+        raise NotImplementedError
 
-    def _tell_failure(self, error: BaseException) -> None:
+    async def _flush_producer(self) -> None:
+        """Wait until what was passed on is safe."""
+        raise NotImplementedError
+
+    def _count_shipped(self) -> None:
+        self.shipped += 1
+
+    def _count_failed(self, error: BaseException) -> None:
+        self.failed += 1
         self._bounded_log.warning(
             type(error).__name__, self.loop.time(), "a log record was not sent: %s", error
         )
@@ -164,7 +162,7 @@ class LogShipper:
         self._idle.clear()
         await self._idle.wait()
         if not self._is_over:
-            await self._producer.flush()
+            await self._flush_producer()
 
     async def end(self, running: asyncio.Task[None], timeout: float) -> None:
         """Flush for at most this time, and end `run()`; unsent lines are then back in the queue.
@@ -182,3 +180,109 @@ class LogShipper:
             await asyncio.wait([flushing, running])
             if not flushing.cancelled() and (error := flushing.exception()) is not None:
                 _log.warning("log records were not flushed: %s", error)
+
+
+@final
+class LogShipper(Shipper):
+    """Sends lines to the cluster.
+
+    Args:
+        queue: The queue.
+        producer: A running producer.
+        topic: The topic.
+        notice_of: Returns a line that reports a number of dropped lines.
+    """
+
+    __slots__ = ("_producer",)
+
+    def __init__(
+        self,
+        queue: LogQueue,
+        producer: Producer[Any, Any],
+        topic: str,
+        notice_of: Callable[[int], bytes | None],
+    ) -> None:
+        super().__init__(queue, topic, notice_of)
+        self._producer = producer
+
+    async def _hand_over(self) -> None:
+        while self._in_hand:
+            try:
+                await self._producer.send(self._topic, self._in_hand[0], on_delivery=self._settled)
+            except MaxBlockTimeoutError as error:
+                self._bounded_log.warning("waits", self.loop.time(), "log records wait: %s", error)
+                continue
+            except ProducerStateError:
+                raise
+            except ProducerError as error:
+                # A fault of the record itself, or of a set-up that time does not change: the next record may
+                # succeed.
+                self._count_failed(error)
+                await asyncio.sleep(0)
+            self._in_hand.popleft()
+
+    def _settled(self, _: RecordMetadata, error: BaseException | None) -> None:
+        if error is None:
+            self._count_shipped()
+        else:
+            self._count_failed(error)
+
+    async def _flush_producer(self) -> None:
+        await self._producer.flush()
+
+
+@final
+class SpoolShipper(Shipper):
+    """Puts lines on disk: those in hand share a sync.
+
+    Args:
+        queue: The queue.
+        producer: A running producer.
+        topic: The topic.
+        notice_of: Returns a line that reports a number of dropped lines.
+    """
+
+    __slots__ = ("_knows_topic", "_producer")
+
+    def __init__(
+        self,
+        queue: LogQueue,
+        producer: SpooledProducer,
+        topic: str,
+        notice_of: Callable[[int], bytes | None],
+    ) -> None:
+        super().__init__(queue, topic, notice_of)
+        self._producer = producer
+        self._knows_topic = False
+
+    async def _hand_over(self) -> None:
+        while self._in_hand:
+            # Tasks keep their order only once the topic is known.
+            lines = list(self._in_hand) if self._knows_topic else [self._in_hand[0]]
+            outcomes = await asyncio.gather(*map(self._store, lines), return_exceptions=True)
+            left = [line for line, outcome in zip(lines, outcomes, strict=True) if not self._is_done(outcome)]
+            for _ in lines:
+                self._in_hand.popleft()
+            self._in_hand.extendleft(reversed(left))
+            if left:
+                await asyncio.sleep(_PAUSE)
+            self._knows_topic = True
+
+    async def _store(self, line: bytes) -> None:
+        await self._producer.send(self._topic, line)
+
+    def _is_done(self, outcome: BaseException | None) -> bool:
+        """Count the outcome of a line; return false if it has to be tried again."""
+        if outcome is None:
+            self._count_shipped()
+            return True
+        if isinstance(outcome, (SpoolFullError, SpoolStorageError, MaxBlockTimeoutError)):
+            self._bounded_log.warning("waits", self.loop.time(), "log records wait: %s", outcome)
+            return False
+        if isinstance(outcome, ProducerStateError) or not isinstance(outcome, ProducerError):
+            raise outcome
+        self._count_failed(outcome)
+        return True
+
+    async def _flush_producer(self) -> None:
+        """Do nothing: what was passed on is on disk."""

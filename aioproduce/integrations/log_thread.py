@@ -32,8 +32,9 @@ from aioproduce.drivers.loop_thread import LoopThread, ThreadBusyError, ThreadEn
 
 if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
-    from aioproduce.integrations.log_shipper import LogShipper
+    from aioproduce.integrations.log_shipper import Shipper
     from aioproduce.producer.producer import Producer
+    from aioproduce.spool import SpooledProducer
 
 _log = logging.getLogger("aioproduce.logging")
 
@@ -43,7 +44,7 @@ _T = TypeVar("_T")
 _FORK_PATIENCE: Final = 0.5
 
 
-def load(config: ProducerConfig) -> None:
+def load(config: ProducerConfig, *, has_spool: bool = False) -> None:
     """Import all modules that a producer of this configuration loads at its start, some 100 ms (invariant 3)."""
     from aioproduce._native.record_batch import load_crc32c
     from aioproduce.compression import codec_for
@@ -59,6 +60,10 @@ def load(config: ProducerConfig) -> None:
     if codec is not None:
         codec.compress(memoryview(b"codecs import their libraries at the first use"))
     "localhost".encode("idna")  # loads the codec for resolving names
+    if has_spool:
+        import anyio._backends._asyncio  # noqa: F401  # anyio imports it at its first use of a thread
+
+        import aioproduce.spool  # noqa: F401
 
 
 @final
@@ -76,9 +81,9 @@ class LogThread:
 
     def __init__(
         self,
-        make_producer: Callable[[], Producer[Any, Any]],
-        make_shipper: Callable[[Producer[Any, Any]], LogShipper],
-        on_end: Callable[[LogThread, LogShipper | None], None],
+        make_producer: Callable[[], Producer[Any, Any] | SpooledProducer],
+        make_shipper: Callable[[Any], Shipper],
+        on_end: Callable[[LogThread, Shipper | None], None],
     ) -> None:
         self._make_producer = make_producer
         self._make_shipper = make_shipper
@@ -87,7 +92,7 @@ class LogThread:
         self._closing = asyncio.Event()
         self._close_until = 0.0
         self._thread: LoopThread | None = None
-        self.shipper: LogShipper | None = None
+        self.shipper: Shipper | None = None
 
     @property
     def is_here(self) -> bool:
@@ -146,7 +151,7 @@ class LogThread:
     async def _ship(self) -> None:
         loop = asyncio.get_running_loop()
         producer = self._make_producer()
-        producer._life.is_closed_at_exit = True  # `logging.shutdown()` closes the handler
+        producer._is_closed_by_its_owner()  # `logging.shutdown()` closes the handler
         await producer.start()
         try:
             self.shipper = self._make_shipper(producer)

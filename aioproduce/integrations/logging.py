@@ -13,8 +13,9 @@ Invariants:
 1. `emit()` formats, appends to a bounded queue and returns, in any thread or loop and in any state of the brokers.
    Records that do not fit are counted and reported: in Kafka by a record in their place, in the log by a warning at
    a bounded rate, at the end on stderr.
-2. Records about the sending itself are not sent: those of the handler's own thread and, with the application's
-   producer, those of the loggers `aioproduce`. Other handlers receive them.
+2. Records about the sending itself are not sent: those of the handler's own thread, with a queue on disk those of
+   the logger `aioproduce.spool` and, with the application's producer, those of the loggers `aioproduce`. Other
+   handlers receive them.
 3. `flush()` and `close()` are bounded, and do not wait for a thread that waits for them.
 4. A child after fork() begins with an empty queue and starts its own thread and producer. The parent sends the
    parent's records.
@@ -37,7 +38,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from aioproduce.config import configured
 from aioproduce.integrations.log_format import JsonFormatter
 from aioproduce.integrations.log_queue import LogQueue
-from aioproduce.integrations.log_shipper import LogShipper
+from aioproduce.integrations.log_shipper import LogShipper, Shipper, SpoolShipper
 from aioproduce.integrations.log_thread import LogThread, load
 from aioproduce.producer.producer import Producer
 
@@ -46,10 +47,13 @@ if TYPE_CHECKING:
 
     from aioproduce.config import ProducerConfig
     from aioproduce.config.settings import ProducerSettings
+    from aioproduce.spool import SpooledProducer
+    from aioproduce.spool.settings import SpoolLike
 
 __all__ = ["JsonFormatter", "KafkaLogHandler", "LogCounts"]
 
 _OWN_LOGGERS: Final = "aioproduce"
+_SPOOL_LOGGER: Final = "aioproduce.spool"
 
 
 @final
@@ -58,7 +62,7 @@ class LogCounts:
     """The outcomes of the handler's records.
 
     Attributes:
-        shipped: Records that Kafka acknowledged.
+        shipped: Records that Kafka acknowledged, or with a queue on disk: that are there.
         waiting: Records in the queue.
         dropped: Records that did not fit into the queue, or came after `close()`.
         failed: Records that the producer refused, or accepted without an acknowledgement.
@@ -82,6 +86,8 @@ class KafkaLogHandler(logging.Handler):
         max_bytes: Maximum bytes of all waiting records together.
         flush_timeout: Maximum seconds that `flush()` waits.
         close_timeout: Maximum seconds that `close()` waits until all records are acknowledged.
+        spool: A queue on disk for the handler's own producer, or the path of its directory: records are kept there
+            through an outage, and through the end of the process.
         **settings: Settings of the handler's own producer, as for Producer: `linger_ms=100`,
             `compression_type="lz4"`.
 
@@ -106,6 +112,7 @@ class KafkaLogHandler(logging.Handler):
         max_bytes: int = 8 * 1024 * 1024,
         flush_timeout: float = 5.0,
         close_timeout: float = 5.0,
+        spool: SpoolLike | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
         super().__init__(level)
@@ -114,6 +121,11 @@ class KafkaLogHandler(logging.Handler):
         for name, seconds in (("flush_timeout", flush_timeout), ("close_timeout", close_timeout)):
             if not 0 <= seconds <= threading.TIMEOUT_MAX:
                 raise ValueError(f"{name} must be a number of seconds, 0 or more, not {seconds}")
+        if bootstrap_servers is None and spool is not None:
+            raise ValueError(
+                "spool= is for the handler's own producer: set bootstrap_servers, or pass a SpooledProducer to "
+                "shipping()"
+            )
         if bootstrap_servers is None and settings:
             raise ValueError(
                 f"there are producer settings without brokers: {', '.join(sorted(settings))}. Set "
@@ -123,14 +135,16 @@ class KafkaLogHandler(logging.Handler):
         self._config = (
             None if bootstrap_servers is None else Producer(configured(bootstrap_servers, settings)).config
         )
+        self._spool = spool
         if self._config is not None:
-            load(self._config)
+            load(self._config, has_spool=spool is not None)
+            self._make_producer()
         self._topic = topic
         self._flush_timeout = flush_timeout
         self._close_timeout = close_timeout
         self._queue = LogQueue(capacity, max_bytes)
         self._thread: LogThread | None = None
-        self._shipper: LogShipper | None = None
+        self._shipper: Shipper | None = None
         self._shipper_thread = 0
         self._is_closed = False
         self._late = 0
@@ -153,6 +167,8 @@ class KafkaLogHandler(logging.Handler):
 
     def _is_own(self, record: logging.LogRecord) -> bool:
         if self._config is not None:
+            if self._spool is not None and record.name.startswith(_SPOOL_LOGGER):
+                return True  # those of its writer's thread: each line that the disk refuses would make another one
             thread = self._thread
             return thread is not None and thread.is_here
         return record.name == _OWN_LOGGERS or record.name.startswith(_OWN_LOGGERS + ".")
@@ -174,12 +190,19 @@ class KafkaLogHandler(logging.Handler):
         self._queue.put(line)
         if self._config is not None and self._thread is None:
             try:
-                self._start_thread(self._config)
+                self._start_thread()
             except OSError:  # no file descriptor is left for an event loop
                 self.handleError(record)
 
-    def _start_thread(self, config: ProducerConfig) -> None:
-        self._thread = thread = LogThread(lambda: Producer(config), self._shipper_by, self._thread_ended)
+    def _make_producer(self) -> Producer[Any, Any] | SpooledProducer:
+        if self._spool is None:
+            return Producer(self._config)
+        from aioproduce.spool import SpooledProducer
+
+        return SpooledProducer.of(self._spool, self._config)
+
+    def _start_thread(self) -> None:
+        self._thread = thread = LogThread(self._make_producer, self._shipper_by, self._thread_ended)
         try:
             thread.start()
         except RuntimeError:
@@ -189,19 +212,21 @@ class KafkaLogHandler(logging.Handler):
             self._thread = None
             raise
 
-    def _thread_ended(self, thread: LogThread, shipper: LogShipper | None) -> None:
+    def _thread_ended(self, thread: LogThread, shipper: Shipper | None) -> None:
         """Handle the end of the thread, within it: after a close or a failure; the next record starts another."""
         self._keep_counts(shipper)
         if self._thread is thread:
             self._thread = None
 
-    def _keep_counts(self, shipper: LogShipper | None) -> None:
+    def _keep_counts(self, shipper: Shipper | None) -> None:
         if shipper is not None:
             self._past_shipped += shipper.shipped
             self._past_failed += shipper.failed
 
-    def _shipper_by(self, producer: Producer[Any, Any]) -> LogShipper:
-        return LogShipper(self._queue, producer, self._topic, self._notice_of)
+    def _shipper_by(self, producer: Producer[Any, Any] | SpooledProducer) -> Shipper:
+        if isinstance(producer, Producer):
+            return LogShipper(self._queue, producer, self._topic, self._notice_of)
+        return SpoolShipper(self._queue, producer, self._topic, self._notice_of)
 
     def _notice_of(self, count: int) -> bytes | None:
         """Return the record that reports dropped ones, in their place."""
@@ -225,7 +250,7 @@ class KafkaLogHandler(logging.Handler):
     # -- with the application's producer ---
 
     @contextlib.asynccontextmanager
-    async def shipping(self, producer: Producer[Any, Any]) -> AsyncIterator[None]:
+    async def shipping(self, producer: Producer[Any, Any] | SpooledProducer) -> AsyncIterator[None]:
         """Send waiting and new records through this running producer until the block ends, and then flush.
 
         The flush takes at most `flush_timeout`. Later records wait in the queue.

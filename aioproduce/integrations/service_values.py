@@ -8,7 +8,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict, dataclass
 from enum import Enum, auto
-from typing import final
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from aioproduce.spool import SpoolHealth
 
 
 class ServiceState(Enum):
@@ -32,6 +35,7 @@ class Health:
             readiness has this field and the following ones.
         oldest_send_wait: Seconds that the oldest waiting `send()` has waited; 0 for none.
         silent_brokers: The ids of the brokers that stopped answering.
+        spool: The health of the queue on disk, if the service has one.
     """
 
     is_well: bool
@@ -39,6 +43,7 @@ class Health:
     oldest_record_age: float = 0.0
     oldest_send_wait: float = 0.0
     silent_brokers: tuple[int, ...] = ()
+    spool: SpoolHealth | None = None
 
 
 @final

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from aioproduce.integrations.service import ProducerService
     from aioproduce.integrations.service_values import Health
     from aioproduce.producer.producer import Producer
+    from aioproduce.spool import SpooledProducer
 
 __all__ = [
     "DEFAULT_NAME",
@@ -45,6 +46,7 @@ __all__ = [
     "lifespan",
     "producer_of",
     "service_of",
+    "spooled_of",
 ]
 
 DEFAULT_NAME: Final = "aioproduce"
@@ -107,6 +109,15 @@ def producer_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Produce
         NotStartedError: If it has none, or if its lifespan did not run.
     """
     return service_of(connection, name).producer
+
+
+def spooled_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> SpooledProducer:
+    """Return the running producer of an application whose service has a queue on disk.
+
+    Raises:
+        NotStartedError: If it has none, or if its lifespan did not run.
+    """
+    return service_of(connection, name).spooled
 
 
 def health_routes(service: ProducerService, prefix: str = "/health") -> list[Route]:

@@ -16,10 +16,10 @@ Some metrics differ from Java's, because a client with an event loop is not one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
-from aioproduce.metrics.metric import Histogram, Metric, MetricKind, MetricsSnapshot
+from aioproduce.metrics.metric import Metric, MetricKind, MetricsSnapshot
 from aioproduce.metrics.producer_metrics import TIMED_CALLS, ProducerMetrics
 from aioproduce.metrics.rows import (
     PERCENTILES,
@@ -31,28 +31,22 @@ from aioproduce.metrics.rows import (
     level,
     looked_up_total,
     meter,
+    read_histograms,
+    read_rows,
     spread,
     table,
     total,
 )
+from aioproduce.metrics.spool_metrics import SPOOL, SPOOL_TOPIC
 
 if TYPE_CHECKING:
     from aioproduce._native.sensors import NodeMetrics, TopicMetrics
-    from aioproduce._native.stats import Distribution
 
 PRODUCER: Final = "producer-metrics"
 TOPIC: Final = "producer-topic-metrics"
 NODE: Final = "producer-node-metrics"
 APP_INFO: Final = "app-info"
 COUNT: Final = "kafka-metrics-count"
-
-_T = TypeVar("_T")
-
-_BOUNDS: Final = {
-    "ms": tuple(2.0**power for power in range(-4, 18)),
-    "bytes": tuple(2.0**power for power in range(6, 25)),
-}
-"""Bounds of histograms by unit: a sixteenth of a millisecond to two minutes, 64 bytes to 16 MiB."""
 
 _SENDER_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     distribution(
@@ -374,17 +368,11 @@ _OWN_NAMES: Final[Mapping[str, frozenset[str]]] = {
 
 def is_own(group: str, name: str) -> bool:
     """Return whether Kafka's own producer lacks this metric."""
-    return name in _OWN_NAMES.get(group, ()) or name.endswith(
-        tuple(f"-{suffix}" for suffix, _ in PERCENTILES)
+    return (
+        group in (SPOOL, SPOOL_TOPIC)
+        or name in _OWN_NAMES.get(group, ())
+        or name.endswith(tuple(f"-{suffix}" for suffix, _ in PERCENTILES))
     )
-
-
-HISTOGRAMS: Final = tuple(
-    (row.name.removesuffix("-avg"), row.unit, *row.histogram)
-    for row in PRODUCER_ROWS
-    if row.histogram is not None
-)
-"""Name, unit, description, and the sensor."""
 
 
 def snapshot(
@@ -405,20 +393,20 @@ def snapshot(
     """
     tags = {"client-id": client_id}
     found: list[Metric] = []
-    found += _read(PRODUCER, tags, PRODUCER_ROWS, metrics, now)
+    found += read_rows(PRODUCER, tags, PRODUCER_ROWS, metrics, now)
     found.append(_connections(metrics, tags, app_info, now))
     # Copied in one step: another thread may read this while a topic or a broker is added.
     for topic, of_topic in list(metrics.batches.topics.items()):
-        found += _read(TOPIC, {**tags, "topic": topic}, TOPIC_ROWS, of_topic, now)
+        found += read_rows(TOPIC, {**tags, "topic": topic}, TOPIC_ROWS, of_topic, now)
     for node_id, of_node in list(metrics.nodes.items()):
-        found += _read(NODE, {**tags, "node-id": f"node-{node_id}"}, NODE_ROWS, of_node, now)
+        found += read_rows(NODE, {**tags, "node-id": f"node-{node_id}"}, NODE_ROWS, of_node, now)
     for name, value in app_info.items():
         kind = MetricKind.TEXT if isinstance(value, str) else MetricKind.GAUGE
         unit = "" if isinstance(value, str) else "ms"
         found.append(Metric(APP_INFO, name, tags, APP_INFO_TEXTS[name], unit, kind, value))
     count = float(len(found) + 1)
     found.append(Metric(COUNT, "count", tags, "The number of metrics", "metrics", MetricKind.GAUGE, count))
-    histograms = [_histogram(*each, tags, metrics) for each in HISTOGRAMS]
+    histograms = read_histograms(PRODUCER_ROWS, tags, metrics)
     return MetricsSnapshot(found, histograms, taken_at_ms)
 
 
@@ -438,27 +426,8 @@ def _connections(
     )
 
 
-def _histogram(
-    name: str,
-    unit: str,
-    description: str,
-    read: Callable[[ProducerMetrics], Distribution],
-    tags: Mapping[str, str],
-    metrics: ProducerMetrics,
-) -> Histogram:
-    recorded, bounds = read(metrics), _BOUNDS[unit]
-    return Histogram(name, tags, description, unit, bounds, tuple(recorded.histogram(bounds)), recorded.total)
-
-
 APP_INFO_TEXTS: Final[Mapping[str, str]] = {
     "version": "The version of aioproduce",
     "commit-id": "The revision that it was built from, if known",
     "start-time-ms": "The time when the producer was started, in milliseconds since the epoch",
 }
-
-
-def _read(
-    group: str, tags: Mapping[str, str], rows: Iterable[Row[_T]], sensors: _T, now: float
-) -> Iterator[Metric]:
-    for row in rows:
-        yield Metric(group, row.name, tags, row.description, row.unit, row.kind, row.read(sensors, now))

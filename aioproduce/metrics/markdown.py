@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from aioproduce.metrics.catalog import (
     APP_INFO_TEXTS,
-    HISTOGRAMS,
     NODE_ROWS,
+    PRODUCER_ROWS,
     PRODUCER_SECTIONS,
     TOPIC_ROWS,
     is_own,
 )
 from aioproduce.metrics.rows import Row
+from aioproduce.metrics.spool_metrics import SPOOL, SPOOL_ROWS, SPOOL_TOPIC, SPOOL_TOPIC_ROWS
 
 _HEAD: Final = """\
 # Metrics
@@ -92,6 +93,8 @@ def _sections() -> Iterator[str]:
         "Each broker: `producer-node-metrics`, tag `node-id`", "producer-node-metrics", NODE_ROWS
     )
     yield "A broker is `node-2` by id, or `node--1` by its place in `bootstrap.servers` until the id is known.\n"
+    yield from _section(f"A queue on disk: `{SPOOL}`, of a `SpooledProducer`", SPOOL, SPOOL_ROWS)
+    yield from _section(f"Each topic of a queue: `{SPOOL_TOPIC}`, tag `topic`", SPOOL_TOPIC, SPOOL_TOPIC_ROWS)
     yield "## The rest\n"
     yield "| group | metric | description |\n|---|---|---|"
     for name, text in APP_INFO_TEXTS.items():
@@ -103,8 +106,10 @@ def _sections() -> Iterator[str]:
     )
     yield "## Histograms\n"
     yield "| histogram | unit | description |\n|---|---|---|"
-    for name, unit, text, _ in HISTOGRAMS:
-        yield f"| `{name}` | {unit} | {text} |"
+    every: tuple[Row[Any], ...] = (*PRODUCER_ROWS, *SPOOL_ROWS)
+    for row in every:
+        if row.histogram is not None:
+            yield f"| `{row.name.removesuffix('-avg')}` | {row.unit} | {row.histogram[0]} |"
 
 
 def _section(title: str, group: str, rows: Iterable[Row[Any]]) -> Iterator[str]:

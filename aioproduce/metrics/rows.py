@@ -1,21 +1,27 @@
 """Rows of the table of metrics, and functions for rows that belong together: a total and its rate, and so on.
 
-Used by `catalog`, which contains the table.
+Used by `catalog`, which contains the table, and by `spool_metrics`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
-from aioproduce.metrics.metric import MetricKind
+from aioproduce.metrics.metric import Histogram, Metric, MetricKind
 
 if TYPE_CHECKING:
     from aioproduce._native.stats import Distribution, Meter, Spread
     from aioproduce.metrics.producer_metrics import ProducerMetrics
 
 _T = TypeVar("_T")
+
+BOUNDS: Final = {
+    "ms": tuple(2.0**power for power in range(-4, 18)),
+    "bytes": tuple(2.0**power for power in range(6, 25)),
+}
+"""Bounds of histograms by unit: a sixteenth of a millisecond to two minutes, 64 bytes to 16 MiB."""
 
 PERCENTILES: Final = (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
 
@@ -114,3 +120,23 @@ def looked_up_total(name: str, unit: str, description: str) -> Row[ProducerMetri
 def table(*groups: Row[_T] | Iterable[Row[_T]]) -> tuple[Row[_T], ...]:
     """Return all rows."""
     return tuple(row for group in groups for row in ((group,) if isinstance(group, Row) else group))
+
+
+def read_rows(
+    group: str, tags: Mapping[str, str], rows: Iterable[Row[_T]], sensors: _T, now: float
+) -> Iterator[Metric]:
+    """Read sensors: yield a metric for each row."""
+    for row in rows:
+        yield Metric(group, row.name, tags, row.description, row.unit, row.kind, row.read(sensors, now))
+
+
+def read_histograms(rows: Iterable[Row[_T]], tags: Mapping[str, str], sensors: _T) -> list[Histogram]:
+    """Return the histogram of each distribution."""
+    found = []
+    for row in rows:
+        if row.histogram is not None:
+            description, of = row.histogram
+            recorded, bounds = of(sensors), BOUNDS[row.unit]
+            name, counts = row.name.removesuffix("-avg"), tuple(recorded.histogram(bounds))
+            found.append(Histogram(name, tags, description, row.unit, bounds, counts, recorded.total))
+    return found

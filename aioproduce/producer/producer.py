@@ -390,6 +390,10 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
         """
         return self._life.outstanding_records
 
+    def _is_closed_by_its_owner(self) -> None:
+        """Leave the report of what an open producer loses at the exit to the owner, who closes it after that."""
+        self._life.is_closed_at_exit = True
+
     @property
     def abandoned_records(self) -> int:
         """Number of accepted records that were dropped because a close ran out of time or the sender died."""

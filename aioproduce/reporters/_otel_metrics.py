@@ -23,6 +23,7 @@ from opentelemetry.metrics import Observation
 
 from aioproduce.metrics import MetricKind
 from aioproduce.metrics.catalog import NODE, NODE_ROWS, PRODUCER, PRODUCER_ROWS, TOPIC, TOPIC_ROWS
+from aioproduce.metrics.spool_metrics import SPOOL, SPOOL_ROWS, SPOOL_TOPIC, SPOOL_TOPIC_ROWS
 from aioproduce.reporters.sources import Sources
 from aioproduce.version import VERSION
 
@@ -140,6 +141,8 @@ def _instruments() -> Iterable[tuple[Row[Any], str]]:
         (PRODUCER, PRODUCER_ROWS),
         (TOPIC, TOPIC_ROWS),
         (NODE, NODE_ROWS),
+        (SPOOL, SPOOL_ROWS),
+        (SPOOL_TOPIC, SPOOL_TOPIC_ROWS),
     )
     return {row.name: (row, group) for group, rows in groups for row in rows}.values()
 

@@ -13,10 +13,13 @@ broker, and reach files only through `disk`, so the tests can cut the power betw
 
 from __future__ import annotations
 
+from aioproduce.spool.health import SpoolHealth as SpoolHealth
+from aioproduce.spool.health import SpoolState as SpoolState
+from aioproduce.spool.health import TopicBacklog as TopicBacklog
 from aioproduce.spool.producer import SpooledProducer as SpooledProducer
+from aioproduce.spool.settings import Spool as Spool
 from aioproduce.spool.spooled_delivery import SpooledDeliveries as SpooledDeliveries
 from aioproduce.spool.spooled_delivery import SpooledDelivery as SpooledDelivery
-from aioproduce.spool.topic_queue import TopicBacklog as TopicBacklog
 from aioproduce.spool.transactional_forwarder import LostPosition as LostPosition
 from aioproduce.spool.writer import FullPolicy as FullPolicy
 from aioproduce.spool.writer import SyncPolicy as SyncPolicy
@@ -24,6 +27,9 @@ from aioproduce.spool.writer import SyncPolicy as SyncPolicy
 __all__ = [
     "FullPolicy",
     "LostPosition",
+    "Spool",
+    "SpoolHealth",
+    "SpoolState",
     "SpooledDeliveries",
     "SpooledDelivery",
     "SpooledProducer",

@@ -27,6 +27,8 @@ LENGTH_START: Final = 12
 
 _MAGIC: Final = 2
 _CRC_START: Final = 21
+_FIRST_TIMESTAMP: Final = struct.Struct(">q")
+_FIRST_TIMESTAMP_START: Final = 27
 _HEAD: Final = struct.Struct(">qiibIhiqqqhii")
 _PREFIX: Final = struct.Struct(">qii")
 _SEALED: Final = struct.Struct(">qiI")
@@ -76,6 +78,12 @@ def read_sealed(batch: Buffer) -> tuple[int, int, int]:
     """Return size, number of records and checksum of a batch that no log has seen."""
     (_, length, _, _, crc, *_, count) = _HEAD.unpack_from(batch)
     return length + LENGTH_START, count, crc
+
+
+def first_timestamp(batch: Buffer) -> int:
+    """Return the first record's time of a batch, in milliseconds since the epoch."""
+    timestamp: int = _FIRST_TIMESTAMP.unpack_from(batch, _FIRST_TIMESTAMP_START)[0]
+    return timestamp
 
 
 def is_whole(batch: memoryview, head: BatchHead) -> bool:

@@ -157,7 +157,7 @@ class TopicForwarder:
                 else:
                     self._pause = 0.0
                     self._queue.move(sent.batch.head.end_offset)
-                    self._queue.settle(sent)
+                    self._queue.settle(sent, self._sent[1] if len(self._sent) > 1 else None)
             self._sent.popleft()
             self._under_way -= sent.batch.head.size
             _notify(self._sends)

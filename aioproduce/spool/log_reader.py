@@ -13,7 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from aioproduce.spool.batch_head import HEAD_SIZE, PREFIX_SIZE, BatchHead, is_whole, read_head
@@ -105,6 +105,19 @@ class LogReader:
     def pass_over(self, offset: int) -> None:
         """Pass over what is before this offset, without looking for it: it was dropped."""
         self.offset = max(self.offset, offset)
+
+    def bytes_behind(self, sizes: Mapping[int, int]) -> int:
+        """Return how many bytes of some segments are behind the place where reading stands.
+
+        Args:
+            sizes: Bytes of segments, by base offset.
+        """
+        if self._segment is None:
+            return sum(size for base, size in sizes.items() if base >= self.offset)
+        base = self._segment.base_offset
+        return sum(size for other, size in sizes.items() if other > base) + max(
+            sizes.get(base, 0) - self._at, 0
+        )
 
     def begin_at(self, offset: int) -> None:
         """Read from this offset on, which may have been read before."""

@@ -41,14 +41,17 @@ from aioproduce.errors import (
 from aioproduce.producer.input import check_partition, header_list
 from aioproduce.producer.interceptors import auditor_of
 from aioproduce.producer.producer import Producer
+from aioproduce.spool.health import combined
 from aioproduce.spool.local_broker import ADDRESS, LocalBroker
+from aioproduce.spool.measuring import SpoolMeasures
 from aioproduce.spool.service_directory import ServiceDirectory
+from aioproduce.spool.settings import MAX_BYTES, SEGMENT_BYTES, SYNC_INTERVAL_MS, Spool, SpoolLike
 from aioproduce.spool.spool_queue import Forwarding, SpoolQueue
 from aioproduce.spool.spooled_delivery import SpooledDeliveries, SpooledGroup
 from aioproduce.spool.tasks import BackgroundTask, start_task
 from aioproduce.spool.topic_queue import PARTITION_HEADER
 from aioproduce.spool.transactional_forwarder import LostPosition
-from aioproduce.spool.writer import FullPolicy, SyncPolicy, WriterSettings
+from aioproduce.spool.writer import FullPolicy, SyncPolicy
 from aioproduce.wire.error_codes import POLICY_VIOLATION
 
 if TYPE_CHECKING:
@@ -59,9 +62,12 @@ if TYPE_CHECKING:
 
     from aioproduce.config import ProducerConfig
     from aioproduce.drivers.base import Driver, Waiter
-    from aioproduce.records import Header, Headers
+    from aioproduce.metrics import MetricsSnapshot
+    from aioproduce.records import Header, Headers, SilentBroker
     from aioproduce.spool.directory import SpoolDirectory
-    from aioproduce.spool.topic_queue import TopicBacklog, TopicQueue
+    from aioproduce.spool.health import SpoolHealth, TopicBacklog
+    from aioproduce.spool.topic_queue import TopicQueue
+    from aioproduce.spool.writer import SpoolWriter
 
 _log = logging.getLogger("aioproduce.spool")
 
@@ -121,13 +127,13 @@ class SpooledProducer(StoredPath):
         *,
         directory: str | os.PathLike[str],
         sync: str | SyncPolicy = SyncPolicy.ALWAYS,
-        sync_interval_ms: float = 200,
-        max_bytes: int = 10 * 1024**3,
+        sync_interval_ms: float = SYNC_INTERVAL_MS,
+        max_bytes: int = MAX_BYTES,
         when_full: str | FullPolicy = FullPolicy.BLOCK,
         max_age_ms: float | None = None,
         exactly_once: bool = False,
         lost_position: str | LostPosition = LostPosition.RESUME,
-        segment_bytes: int = 16 * 1024**2,
+        segment_bytes: int = SEGMENT_BYTES,
         key_serializer: Callable[[Any], bytes | None] | None = None,
         value_serializer: Callable[[Any], bytes | None] | None = None,
         **settings: Any,
@@ -137,21 +143,27 @@ class SpooledProducer(StoredPath):
         )
         _check(config)
         self.config: ProducerConfig = config
-        self._directory_path = directory
-        self._settings = WriterSettings(
-            segment_bytes=_positive("segment_bytes", segment_bytes),
-            max_bytes=_positive("max_bytes", max_bytes),
-            sync=_choice("sync", sync, SyncPolicy),
-            sync_interval=_positive("sync_interval_ms", sync_interval_ms) / 1000,
-            when_full=_choice("when_full", when_full, FullPolicy),
-            max_age=inf if max_age_ms is None else _positive("max_age_ms", max_age_ms) / 1000,
+        spool = Spool(
+            *(
+                directory,
+                sync,
+                sync_interval_ms,
+                max_bytes,
+                when_full,
+                segment_bytes,
+                max_age_ms,
+                exactly_once,
+            ),
+            lost_position,
         )
-        self._forwarding = Forwarding(
-            config, exactly_once, _choice("lost_position", lost_position, LostPosition)
-        )
-        self._forwarding.producer(bytes(16))  # refuses settings that it cannot have
+        self._directory_path = spool.directory
+        self._settings = spool.writer_settings()
+        self._forwarding = Forwarding(config, spool.exactly_once, LostPosition(spool.lost_position))
+        # Refuses settings that a queue's producer cannot have; its metrics are shown while a queue has none.
+        self._template: Producer[bytes, bytes] = self._forwarding.producer(bytes(16))
         self._front: Producer[Any, Any] = Producer(_front_config(config))
         super().__init__(self._front)
+        self._measures = SpoolMeasures(config, time.time)
         self._service: ServiceDirectory | None = None
         self._queue: SpoolQueue | None = None
         self._adopted: SpoolQueue | None = None
@@ -163,7 +175,45 @@ class SpooledProducer(StoredPath):
         self._is_ending = False
         self._changes: list[Waiter] = []
 
+    @classmethod
+    @hides_arguments
+    def of(
+        cls,
+        spool: SpoolLike,
+        bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return a producer with this queue.
+
+        Args:
+            spool: The queue, or the path of its directory.
+            bootstrap_servers: As for `Producer`.
+            **settings: As for `Producer`.
+
+        Raises:
+            ConfigError: if a setting is refused.
+        """
+        queue = Spool.of(spool)
+        return cls(
+            bootstrap_servers,
+            directory=queue.directory,
+            sync=queue.sync,
+            sync_interval_ms=queue.sync_interval_ms,
+            max_bytes=queue.max_bytes,
+            when_full=queue.when_full,
+            segment_bytes=queue.segment_bytes,
+            max_age_ms=queue.max_age_ms,
+            exactly_once=queue.exactly_once,
+            lost_position=queue.lost_position,
+            **settings,
+        )
+
     # -- life ---
+
+    def _is_closed_by_its_owner(self) -> None:
+        """Leave the report of what an open producer loses at the exit to the owner, who closes it after that."""
+        self._front._life.is_closed_at_exit = True
+        self._forwarding = replace(self._forwarding, is_closed_at_exit=True)
 
     async def start(self) -> None:
         """Open a queue, and begin to forward what is in it. It waits for no broker.
@@ -189,6 +239,7 @@ class SpooledProducer(StoredPath):
         except BaseException:
             queue.directory.close()
             raise
+        self._measures.now = self._driver.now
         await queue.start()
         self._adoption = start_task(self._adopt, self._adoption_has_ended, "aioproduce spool adoption")
 
@@ -196,7 +247,8 @@ class SpooledProducer(StoredPath):
         """Take a queue's directory and open it."""
         directory = await anyio.to_thread.run_sync(take)
         queue = SpoolQueue(
-            directory, self._settings, self._forwarding, lambda: self._driver, self._changed, self._has_failed
+            *(directory, self._settings, self._forwarding, lambda: self._driver, self._measures),
+            *(self._changed, self._has_failed),
         )
         try:
             await anyio.to_thread.run_sync(queue.open)
@@ -351,8 +403,33 @@ class SpooledProducer(StoredPath):
             )
 
     def backlog(self) -> dict[str, TopicBacklog]:
-        """Return what waits in the queue of this process, by topic."""
-        return {} if self._queue is None else self._queue.backlog()
+        """Return what waits, by topic, also in a queue that is adopted."""
+        if self._adopted is None:
+            return {} if self._queue is None else self._queue.backlog()
+        found = {} if self._queue is None else self._queue.backlog()
+        for topic, backlog in self._adopted.backlog().items():
+            found[topic] = combined([found[topic], backlog]) if topic in found else backlog
+        return found
+
+    # -- measuring ---
+
+    def health(self) -> SpoolHealth:
+        """Return what waits in all, how fast it goes, and whether the queue takes records."""
+        is_open = self._queue is not None and not self._is_closed
+        return self._measures.health(self.backlog(), self._failure, is_open=is_open)
+
+    def metrics(self) -> MetricsSnapshot:
+        """Return the metrics of the producer that forwards, and of the queue: `spool-metrics`, by topic, too."""
+        return self._measures.snapshot(self._back.metrics(), self.backlog(), self.health())
+
+    def silent_brokers(self) -> list[SilentBroker]:
+        """Return the brokers that stopped answering, as `Producer.silent_brokers()`."""
+        return self._back.silent_brokers()
+
+    @property
+    def _back(self) -> Producer[bytes, bytes]:
+        producer = None if self._queue is None else self._queue.producer
+        return producer or self._template
 
     # -- adoption ---
 
@@ -395,6 +472,12 @@ class SpooledProducer(StoredPath):
         self._changed()
 
     # -- parts ---
+
+    @property
+    def _writer(self) -> SpoolWriter:
+        """The writer of its own queue (for tests)."""
+        assert self._queue is not None
+        return self._queue.writer
 
     def _topic(self, topic: str) -> TopicQueue:
         if self._queue is None or self._is_closed:
@@ -471,17 +554,3 @@ def _stored_error(error: DeliveryError) -> SpoolFullError | SpoolStorageError:
     return SpoolStorageError(
         f"the record could not be stored on disk: {error}", possibly_stored=error.possibly_written
     )
-
-
-def _positive(name: str, value: float) -> Any:
-    if not value > 0:
-        raise ConfigError(f"{name}: {value!r} is not above 0", key=name)
-    return value
-
-
-def _choice(name: str, value: Any, choices: type[Any]) -> Any:
-    try:
-        return choices(value)
-    except ValueError:
-        expected = ", ".join(repr(each.value) for each in choices)
-        raise ConfigError(f"{name}: {value!r} is not one of {expected}", key=name) from None

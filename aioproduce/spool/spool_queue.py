@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.drivers.base import Driver, Waiter
     from aioproduce.spool.directory import SpoolDirectory
-    from aioproduce.spool.topic_queue import TopicBacklog
+    from aioproduce.spool.health import TopicBacklog
+    from aioproduce.spool.measuring import SpoolMeasures
 
 _log = logging.getLogger("aioproduce.spool")
 
@@ -57,11 +58,13 @@ class Forwarding:
         config: The producer's settings.
         exactly_once: Whether each record comes once, by transactions.
         lost_position: For exactly once; see `LostPosition`.
+        is_closed_at_exit: Whether the owner closes it at the exit, and reports then.
     """
 
     config: ProducerConfig
     exactly_once: bool = False
     lost_position: LostPosition = LostPosition.RESUME
+    is_closed_at_exit: bool = False
 
     def producer(self, spool_id: bytes) -> Producer[bytes, bytes]:
         """Make a producer for a queue: it sends bytes as they are, for as long as it takes."""
@@ -85,7 +88,9 @@ class Forwarding:
                 delivery_timeout=config.linger + config.request_timeout,
                 transaction_timeout=max(config.transaction_timeout, 2 * config.request_timeout),
             )
-        return Producer(config)
+        producer: Producer[bytes, bytes] = Producer(config)
+        producer._life.is_closed_at_exit = self.is_closed_at_exit
+        return producer
 
 
 @final
@@ -97,6 +102,7 @@ class SpoolQueue:
         settings: How it is written.
         forwarding: How it is forwarded.
         driver: Returns the loop's side; it is called after `open()`.
+        measures: Measures the queue until its end.
         changed: Called when something was settled, or has ended.
         failed: Called with the error that ended a part of it.
 
@@ -113,6 +119,7 @@ class SpoolQueue:
         settings: WriterSettings,
         forwarding: Forwarding,
         driver: Callable[[], Driver],
+        measures: SpoolMeasures,
         changed: Callable[[], None],
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -123,6 +130,7 @@ class SpoolQueue:
         self.topics: dict[str, TopicQueue] = {}
         self._forwarding = forwarding
         self._driver_of = driver
+        self._measures = measures
         self._changed = changed
         self._failed = failed
         self._forwarders: dict[str, TopicForwarder] = {}
@@ -152,9 +160,15 @@ class SpoolQueue:
         self.directory.begin_life(begins_at, min(waits_from, begins_at))
         self.writer.begin_life(begins_at)
 
+    @property
+    def producer(self) -> Producer[bytes, bytes] | None:
+        """The producer that forwards; None before the start, and between two of them."""
+        return self._producer if self._transactional is None else self._transactional.producer
+
     async def start(self) -> None:
         """Begin to write and to forward."""
         self._writer_runs = True
+        self._measures.add_queue(self.writer, self.directory.path, self.directory.quarantine)
         self.writer.start(self._writer_has_ended)
         driver = self._driver_of()
         make = partial(self._forwarding.producer, self.directory.spool_id)
@@ -202,7 +216,8 @@ class SpoolQueue:
 
     def backlog(self) -> dict[str, TopicBacklog]:
         """Return what waits, by topic."""
-        return {topic: each.backlog() for topic, each in self.topics.items()}
+        # Copied in one step: another thread may read this while a topic is added.
+        return {topic: each.backlog() for topic, each in list(self.topics.items())}
 
     # -- parts ---
 
@@ -217,7 +232,7 @@ class SpoolQueue:
         reader = LogReader(disk, self.writer.directory_of(topic), position, quarantine)
         queue = TopicQueue(
             *(topic, self.writer, reader, self.directory, self.dead_letters, self._driver_of()),
-            *(in_thread, self._changed),
+            *(in_thread, self._changed, self._measures.topic(self.writer, topic)),
         )
         self.topics[topic] = queue
         if self._transactional is not None:

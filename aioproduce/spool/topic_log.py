@@ -150,6 +150,10 @@ class TopicLog:
             except RuntimeError:  # the writer changed them meanwhile
                 continue
 
+    def earlier_sizes(self) -> dict[int, int]:
+        """Return the bytes of the files of earlier lives, by base offset, that are not removed yet."""
+        return dict(self._sizes)
+
     # -- append ---
 
     def append(self, batches: Sequence[Sequence[Buffer]]) -> int:

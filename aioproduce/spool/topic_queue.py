@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 from aioproduce._native.batch_rows import BatchRows
 from aioproduce._native.bulk_append import BulkAppender
@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from aioproduce.spool.batch_head import BatchHead
     from aioproduce.spool.dead_letters import DeadLetters
     from aioproduce.spool.directory import SpoolDirectory
+    from aioproduce.spool.health import TopicBacklog
     from aioproduce.spool.log_reader import Batch, LogReader
+    from aioproduce.spool.measuring import TopicMeasures
     from aioproduce.spool.quarantine import Damage
     from aioproduce.spool.writer import SpoolWriter
 
@@ -61,22 +63,6 @@ _MOVE_EVERY: Final = 0.2
 # A topic of the local broker has at most five batches under way, so a task that wakes finds its batch here.
 _LATEST: Final = 16
 _PARTITION_BYTES: Final = PARTITION_HEADER.encode()
-
-
-class TopicBacklog(NamedTuple):
-    """What a topic has in the queue.
-
-    Attributes:
-        stored_bytes: Bytes on disk, in files that are not removed yet.
-        forwarded: Records that were acknowledged since the start.
-        blocked_by: Why the topic cannot be sent to at present, or None.
-        dropped: Records that were dropped since the start, because the queue was full or they were too old.
-    """
-
-    stored_bytes: int
-    forwarded: int
-    blocked_by: BaseException | None
-    dropped: int = 0
 
 
 @final
@@ -119,6 +105,7 @@ class TopicQueue:
         driver: The loop's side.
         read: Calls a function in another thread.
         changed: Called when something was settled.
+        measures: Told what is read, sent, settled and dropped.
 
     Attributes:
         topic: The topic.
@@ -140,6 +127,7 @@ class TopicQueue:
         driver: Driver,
         read: Callable[..., Awaitable[list[Batch]]],
         changed: Callable[[], None],
+        measures: TopicMeasures,
     ) -> None:
         self.topic: str = topic
         self.groups: Groups = Groups()
@@ -155,6 +143,7 @@ class TopicQueue:
         self._driver = driver
         self._read = read
         self._changed = changed
+        self._measures = measures
         self._latest: deque[SpooledGroup] = deque(maxlen=_LATEST)
         self._keepers: list[list[SpooledGroup]] = []
         # What was read and not sent: only records whose `send()` is about to return are sent, so that each finds
@@ -202,11 +191,12 @@ class TopicQueue:
     def backlog(self) -> TopicBacklog:
         """Return what waits."""
         stored_bytes = self._writer.stored_bytes_of(self.topic)
-        return TopicBacklog(stored_bytes, self.forwarded, self.blocked_by, self.dropped)
+        return self._measures.backlog(stored_bytes, self.forwarded, self.blocked_by, self.dropped)
 
     def were_dropped(self, dropped: Dropped) -> None:
         """Notice that the oldest records were dropped: their deliveries end."""
         self.dropped += dropped.record_count
+        self._measures.dropped(dropped)
         error = SpoolDroppedError(
             f"the record for {self.topic!r} was dropped from the queue before the cluster acknowledged it: "
             f"{dropped.reason}. Let the cluster take more, or raise the limit",
@@ -265,10 +255,14 @@ class TopicQueue:
         stored_to = self._stored_to
         segments = self._writer.segments(self.topic)
         self._reader.pass_over(self._writer.dropped_to(self.topic))
-        self._ahead += await self._read(self._reader.read, segments, _READ_BYTES)
+        batches = await self._read(self._reader.read, segments, _READ_BYTES)
+        self._ahead += batches
+        self._measures.read(batches, self._reader)
         damages: list[Damage] = self._reader.damages
         while damages:
-            _log.error("the spool is damaged: %s; they are kept in the quarantine", damages.pop(0))
+            damage = damages.pop(0)
+            self._measures.damaged(damage)
+            _log.error("the spool is damaged: %s; they are kept in the quarantine", damage)
         # Between the last record of an earlier process and the first of this one are offsets that nobody used.
         self._read_to = self._ahead[-1].head.end_offset if self._ahead else stored_to
 
@@ -306,6 +300,7 @@ class TopicQueue:
             row = stop + 1
         if self._ahead and self._ahead[0] is batch:  # it was not dropped meanwhile
             self._ahead.popleft()
+        self._measures.sent(head, len(deliveries))
         return Sent(batch, rows, deliveries, first, self._buried_rows(head, first))
 
     def _buried_rows(self, head: BatchHead, first: int) -> list[int]:
@@ -396,15 +391,23 @@ class TopicQueue:
                 await self._bury(self._record(sent.rows, row, offset), offset, error)
         return others[0] if others else None
 
-    def settle(self, sent: Sent) -> None:
-        """Settle a batch, all of whose records are acknowledged or buried: its deliveries end."""
+    def settle(self, sent: Sent, following: Sent | None) -> None:
+        """Settle a batch, all of whose records are acknowledged or buried: its deliveries end.
+
+        Args:
+            sent: The batch.
+            following: The next one that was sent.
+        """
         head = sent.batch.head
         self.blocked_by = None
         errors: dict[int, BaseException] = {}
         if self._buried:
             for offset in [each for each in self._buried if each < head.end_offset]:
                 errors[offset - head.base_offset] = self._buried.pop(offset)
-        self.forwarded += len(sent.deliveries) + len(sent.left_out) - len(errors)
+        count = len(sent.deliveries) + len(sent.left_out)
+        self.forwarded += count - len(errors)
+        batch = following.batch if following is not None else self._ahead[0] if self._ahead else None
+        self._measures.settled(head, count, len(errors), None if batch is None else batch.head)
         group = self.groups.get(head.base_offset)
         if group is not None and not group.is_settled:
             group.settle(_WithGaps(sent) if sent.left_out else sent.deliveries, sent.first, errors)
@@ -417,8 +420,11 @@ class TopicQueue:
         return not self._is_moving and self._moved_to >= self._read_to
 
     def pass_unused(self) -> None:
-        """Move the position over offsets that nobody used, if everything is sent and settled."""
-        if self.is_idle and self._moves_to is None and self._moved_to < self._read_to:
+        """Move the position over offsets that nobody used; everything that was sent is settled."""
+        if not self.is_idle:
+            return
+        self._measures.count.drained(self._read_to)
+        if self._moves_to is None and self._moved_to < self._read_to:
             self._moves_to = self._read_to
 
     @property

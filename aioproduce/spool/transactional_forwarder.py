@@ -131,6 +131,11 @@ class TransactionalForwarder:
         self._waiters: list[Waiter] = []
         self._looks: list[Waiter] = []
 
+    @property
+    def producer(self) -> Producer[bytes, bytes] | None:
+        """The producer that forwards at present."""
+        return self._producer
+
     def add(self, queue: TopicQueue) -> None:
         """Forward a topic, too."""
         queue.has_new = queue.was_moved = self.wake
@@ -240,7 +245,7 @@ class TransactionalForwarder:
         """Settle what was committed although nobody was told; forget the rest, which is sent again."""
         for each, sent in self._in_doubt:
             if each is queue and sent.batch.head.end_offset <= position:
-                queue.settle(sent)
+                queue.settle(sent, None)
         self._in_doubt = [pair for pair in self._in_doubt if pair[0] is not queue]
 
     def _lost(self, topic: str, here: int) -> None:
@@ -354,8 +359,8 @@ class TransactionalForwarder:
         sent, self._sent = self._sent, []
         self._committed_at = self._driver.now()
         self._positions |= ends
-        for queue, each in sent:
-            queue.settle(each)
+        for place, (queue, each) in enumerate(sent):
+            queue.settle(each, next((later for other, later in sent[place + 1 :] if other is queue), None))
             self._pauses.pop(queue.topic, None)
         for topic, end in ends.items():
             self._queues[topic].move(end)

@@ -26,7 +26,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
-from aioproduce.spool.batch_head import read_sealed
+from aioproduce.spool.batch_head import first_timestamp, read_sealed
 from aioproduce.spool.topic_log import PossiblyStoredError, TopicLog
 
 if TYPE_CHECKING:
@@ -105,6 +105,8 @@ class Append:
         answer: Called in the loop with the append itself, when `offset` or `error` is set.
         offset: The first record's offset.
         end_offset: The offset behind the last.
+        first_timestamp: The first record's time, in milliseconds since the epoch; set with `offset`.
+        has_waited: Whether it found the queue full.
         error: Why it is not in the log. `PossiblyStoredError`: it may be.
     """
 
@@ -115,6 +117,8 @@ class Append:
     answer: Callable[[Append], None]
     offset: int = -1
     end_offset: int = -1
+    first_timestamp: int = 0
+    has_waited: bool = False
     error: Exception | None = field(default=None)
 
 
@@ -144,6 +148,7 @@ class Dropped:
         first_offset: The first offset.
         end_offset: The offset behind the last; between them may be offsets that nobody used.
         record_count: The number of records.
+        size: The bytes of their file.
         reason: Why, as a clause.
     """
 
@@ -151,6 +156,7 @@ class Dropped:
     first_offset: int
     end_offset: int
     record_count: int
+    size: int
     reason: str
 
 
@@ -165,6 +171,11 @@ class SpoolWriter:
 
     Attributes:
         on_dropped: Called in the loop after records were dropped; set before the start.
+        measure: Called in the loop with appends that are about to be answered, and the seconds of each sync.
+        is_full: Whether an append found no room, and none became free since then.
+        full_waits: How many appends found no room at once.
+        failure: Why the disk refused the latest records; None after it took some.
+        failed_at: When, on `time.monotonic()`.
     """
 
     def __init__(
@@ -179,7 +190,7 @@ class SpoolWriter:
         self._settings = settings
         self.on_dropped: Callable[[Dropped], None] = lambda _: None
         self._clock = _Clock()
-        self._expires_at = inf if settings.max_age == inf else self._now()
+        self._expires_at = inf if settings.max_age == inf else self.now()
         self._call_in_loop = call_in_loop
         self._condition = threading.Condition()
         self._appends: deque[Append] = deque()
@@ -192,6 +203,12 @@ class SpoolWriter:
         self._synced_at = 0.0
         self._thread = threading.Thread(target=self._run, name="aioproduce spool writer", daemon=True)
         self._ended: Callable[[BaseException | None], None] = lambda _: None
+        self._sync_times: list[float] = []
+        self.measure: Callable[[list[Append], list[float]], None] = lambda _appends, _times: None
+        self.is_full: bool = False
+        self.full_waits: int = 0
+        self.failure: OSError | None = None
+        self.failed_at: float = 0.0
 
     # -- called in the loop ---
 
@@ -283,6 +300,21 @@ class SpoolWriter:
         log = self._logs.get(topic)
         return 0 if log is None else log.dropped_to
 
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all logs."""
+        return self._stored_bytes
+
+    @property
+    def max_bytes(self) -> int:
+        """The most bytes of all logs."""
+        return self._settings.max_bytes
+
+    def earlier_sizes(self, topic: str) -> dict[int, int]:
+        """Return the bytes of the files that earlier processes left of a topic, by base offset."""
+        log = self._logs.get(topic)
+        return {} if log is None else log.earlier_sizes()
+
     # -- the thread ---
 
     def _run(self) -> None:
@@ -303,12 +335,23 @@ class SpoolWriter:
             self._call_in_loop(partial(settle.answer, self._settle(settle)))
         if appends:
             self._append(appends)
-            self._call_in_loop(partial(_answer, appends))
-        if self._to_sync and self._now() >= self._synced_at + self._settings.sync_interval:
+            self._report(appends)
+        if self._to_sync and self.now() >= self._synced_at + self._settings.sync_interval:
             self._sync_late()
-        if self._now() >= self._expires_at:
+            self._report([])
+        if self.now() >= self._expires_at:
             self._expire()
         return not is_last
+
+    def _report(self, appends: list[Append]) -> None:
+        """Answer appends, and pass on what was measured."""
+        sync_times, self._sync_times = self._sync_times, []
+        self._call_in_loop(partial(self._answer, appends, sync_times))
+
+    def _answer(self, appends: list[Append], sync_times: list[float]) -> None:
+        self.measure(appends, sync_times)  # first: an answer may run the task that sent, at once
+        for append in appends:
+            append.answer(append)
 
     def _wait(self) -> tuple[list[Settle], list[Append], bool]:
         """Wait for work; return the positions to move, the appends that go on, and whether these are the last."""
@@ -321,7 +364,7 @@ class SpoolWriter:
                 if settles or appends or is_last:
                     return settles, appends, is_last
                 at = self._wakes_at()
-                if at <= (now := self._now()):
+                if at <= (now := self.now()):
                     return [], [], False
                 self._condition.wait(None if at == inf else at - now)
 
@@ -336,17 +379,46 @@ class SpoolWriter:
         stored = self._stored_bytes
         waits = self._settings.when_full is FullPolicy.BLOCK and not self._is_closing
         drops = self._settings.when_full is FullPolicy.DROP_OLDEST
-        now = self._now()
+        now = self.now()
+        has_room = False
         while self._appends:
             append = self._appends[0]
+            if stored + append.size > self._settings.max_bytes and not append.has_waited:
+                stored -= self._drop_settled()
             if stored + append.size <= self._settings.max_bytes or not stored or drops:
                 stored += append.size
-            elif waits and now < append.deadline:
-                break
+                has_room = True
             else:
+                has_room = False
+                self._found_full(append)
+                if waits and now < append.deadline:
+                    break
                 append.error = QueueIsFullError()
             taken.append(self._appends.popleft())
+        if has_room:
+            self.is_full = False
         return taken
+
+    def _drop_settled(self) -> int:
+        """Drop settled segments that are still written to, and return their bytes.
+
+        No move of a position has to come that would drop them.
+        """
+        before = self._stored_bytes
+        for topic, log in self._logs.items():
+            stored = log.stored_bytes
+            try:
+                log.drop_active()
+            except OSError as error:
+                _log.error("the spool cannot drop what is forwarded of %s: %s", topic, error)
+            self._stored_bytes += log.stored_bytes - stored
+        return before - self._stored_bytes
+
+    def _found_full(self, append: Append) -> None:
+        self.is_full = True
+        if not append.has_waited:
+            append.has_waited = True
+            self.full_waits += 1
 
     def _append(self, appends: list[Append]) -> None:
         by_topic: dict[str, list[Append]] = {}
@@ -363,7 +435,11 @@ class SpoolWriter:
                 for append in group:
                     if append.offset < 0:
                         append.error = error
+                self._has_failed(error)
                 _log.error("the spool cannot store records of %s: %s", topic, error)
+            else:
+                if self._settings.sync is not SyncPolicy.INTERVAL and group[-1].error is None:
+                    self.failure = None
 
     def _append_group(self, log: TopicLog, group: list[Append]) -> None:
         done = 0
@@ -376,6 +452,7 @@ class SpoolWriter:
                     append.end_offset = offset
                     offset -= read_sealed(append.buffers[0])[1]
                     append.offset = offset
+                    append.first_timestamp = first_timestamp(append.buffers[0])
                 done += count
         finally:
             self._stored_bytes += log.stored_bytes - before
@@ -383,13 +460,19 @@ class SpoolWriter:
                 self._sync(log, group[:done])
             elif self._settings.sync is SyncPolicy.INTERVAL:
                 if not self._to_sync:
-                    self._synced_at = self._now()
+                    self._synced_at = self.now()
                 self._to_sync.add(log)
 
+    def _has_failed(self, error: OSError) -> None:
+        self.failure, self.failed_at = error, self.now()
+
     def _sync(self, log: TopicLog, group: list[Append]) -> None:
+        began_at = self.now()
         try:
             log.sync()
+            self._sync_times.append(self.now() - began_at)
         except OSError as error:
+            self._has_failed(error)
             failure = PossiblyStoredError(error.errno, error.strerror)
             failure.__cause__ = error
             for append in group:
@@ -398,7 +481,8 @@ class SpoolWriter:
 
     def _sync_late(self) -> None:
         logs, self._to_sync = self._to_sync, set()
-        self._synced_at = self._now()
+        self._synced_at = self.now()
+        self.failure = None
         for log in logs:
             self._sync(log, [])
 
@@ -414,6 +498,8 @@ class SpoolWriter:
             return error
         finally:
             self._stored_bytes += log.stored_bytes - before
+            if log.stored_bytes < before:
+                self.is_full = False
         return None
 
     # -- drop ---
@@ -428,7 +514,7 @@ class SpoolWriter:
     def _expire(self) -> None:
         """Drop segments that are too old, and end the active ones, so that each has a short span of time."""
         share = self._settings.max_age / _SEGMENTS_IN_AGE
-        self._expires_at = self._now() + share
+        self._expires_at = self.now() + share
         oldest = self._clock.wall() - self._settings.max_age
         reason = f"it was older than {self._settings.max_age:g} s"
         for topic, log in self._logs.items():
@@ -449,9 +535,10 @@ class SpoolWriter:
             _log.error("the spool cannot drop the oldest records of %s: %s", topic, error)
             return False
         finally:
-            self._stored_bytes += log.stored_bytes - before
+            size = before - log.stored_bytes
+            self._stored_bytes -= size
         if count:
-            self._call_in_loop(partial(self.on_dropped, Dropped(topic, first, end, count, reason)))
+            self._call_in_loop(partial(self.on_dropped, Dropped(topic, first, end, count, size, reason)))
         return True
 
     def _open(self, topic: str) -> TopicLog:
@@ -475,7 +562,8 @@ class SpoolWriter:
                 _log.error("the spool cannot seal a log: %s", error)
 
     @staticmethod
-    def _now() -> float:
+    def now() -> float:
+        """Return the time on the clock of deadlines and failures."""
         return time.monotonic()
 
 
@@ -495,8 +583,3 @@ class _Clock:
         time.
         """
         return min(time.time(), self._wall + time.monotonic() - self._monotonic)
-
-
-def _answer(appends: list[Append]) -> None:
-    for append in appends:
-        append.answer(append)

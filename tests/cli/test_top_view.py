@@ -210,3 +210,33 @@ def test_it_is_as_large_as_the_terminal(
     lines = drawn(one, width=width, height=height, status=name if name.isprintable() else "")
     assert len(lines) == height
     assert max(map(cell_len, lines)) <= width
+
+
+def test_a_queue_on_disk_says_in_words_whether_it_takes_records() -> None:
+    queue: dict[str, Any] = {
+        "takes_records": True,
+        "records": 1500.0,
+        "bytes": 2e6,
+        "is_estimate": True,
+        "oldest_ms": 65_000.0,
+        "drain_ms": None,
+        "stored_per_s": 10.0,
+        "forwarded_per_s": 0.0,
+        "size": 3e6,
+        "max_size": 6e6,
+        "free": 1e9,
+        "sync": TIMES,
+        "group": 3.0,
+        "blocked_topics": 1.0,
+        "totals": {"full_wait": 0.0, "resend": 0.0, "dead_letter": 2.0, "damage": 0.0},
+        "topics": [],
+    }
+    text = "\n".join(drawn(reading(spool=queue), width=120))
+    assert "takes records, about 1.5 k records and 2 MB wait, the oldest for 65 s, empty in -" in text
+    assert (
+        "10/s put on disk, 0/s forwarded, a sync 10 ms (p99), 50 % full, 1 topics blocked, 2 dead letters"
+        in text
+    )
+    full = drawn(reading(spool=queue | {"takes_records": False}), width=120)
+    assert any("queue on disk      TAKES NO RECORDS" in line for line in full)
+    assert "queue on disk" not in "\n".join(drawn(reading(spool=None), width=120))

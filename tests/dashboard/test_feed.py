@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aioproduce.core.transactions.transaction_states import TransactionState
 from aioproduce.dashboard import Feed
-from aioproduce.dashboard.reading import MOST_BROKERS, MOST_TOPICS, STAGES
+from aioproduce.dashboard.reading import MOST_BROKERS, MOST_TOPICS, STAGES, Reader
 from aioproduce.errors import TransactionError
 from aioproduce.producer.transaction_status import TransactionStatus
 from aioproduce.records import SilentBroker
+from aioproduce.spool import SpooledProducer
 from tests.dashboard.scripted import ScriptedSource
 
 WALL = 1_700_000_000.0
@@ -264,3 +266,15 @@ def test_only_a_transactional_producer_tells_of_transactions() -> None:
     # Nobody waited for these, as for a group's: that is no commit in no time.
     source.gauges["txn-committed-total"] = 9
     assert read(feed, source, 5.0)["transactions"]["commit_avg"] is None
+
+
+def test_only_a_producer_with_a_queue_on_disk_reports_one(tmp_path: Path) -> None:
+    source = ScriptedSource()
+    assert read(Feed([source]), source, 1.0)["spool"] is None
+    spooled = SpooledProducer("localhost:9092", directory=tmp_path / "spool", delivery_timeout_ms=40_000)
+    content = Reader(spooled).read(1.0)
+    assert content["spool"]["takes_records"] is False
+    assert (content["spool"]["records"], content["spool"]["topics"]) == (0, [])
+    assert content["limits"]["delivery_timeout"] is None
+    assert content["warnings"][0].startswith("The queue on disk takes no records")
+    json.dumps(content, allow_nan=False)

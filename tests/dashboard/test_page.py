@@ -8,6 +8,7 @@ import re
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from aioproduce import Producer
 from aioproduce.dashboard import serve
 from aioproduce.errors import ProducerFencedError
 from aioproduce.records import SilentBroker
+from aioproduce.spool import SpooledProducer
 from aioproduce.testing import FakeCluster
+from aioproduce.wire import error_codes as codes
 from tests.dashboard.scripted import ScriptedSource
 
 CHARTS = 12
@@ -165,6 +168,33 @@ async def test_without_transactions_none_are_shown(visit: Visiting) -> None:
         seen = await visit(server.url)
         await seen.shown()
         assert not await seen.page.locator("#transactions").is_visible()
+        assert not await seen.page.locator("#spool").is_visible()
+
+
+async def test_a_queue_on_disk_through_an_outage(visit: Visiting, tmp_path: Path) -> None:
+    async with FakeCluster(1, topics={"orders": 1}) as cluster:
+        denied = cluster.faults.fail_metadata(codes.TOPIC_AUTHORIZATION_FAILED, topic="orders", times=None)
+        spooled = SpooledProducer(
+            cluster.bootstrap_servers, directory=tmp_path / "spool", client_id="shop", reconnect_backoff_ms=10
+        )
+        async with spooled as producer, serve(producer, port=0, interval=QUICK) as server:
+            await producer.send_many("orders", [b"x" * 100] * 30)
+            seen = await visit(server.url)
+            await seen.shown()
+            assert await seen.page.locator("#spool-note").inner_text() == "takes records"
+            assert await seen.tile("records waiting") == "30"
+            await seen.until("() => /orders/.test(document.getElementById('warnings').innerText)")
+            assert await seen.tile("topics blocked") == "1"
+            row = await seen.page.locator("#spool-topics td").all_inner_texts()
+            age = row.pop(3)  # it grows with each sample
+            assert row == ["orders", "30", await seen.tile("bytes waiting"), "yes"]
+            assert re.fullmatch(r"[\d.]+ m?s", age)
+            denied.cancel()
+            await producer.flush()
+            await seen.until("() => document.getElementById('warnings').hidden")
+            assert await seen.tile("records waiting") == "0"
+            assert await seen.tile("empty in") == "empty"
+            assert len(cluster.records("orders")) == 30
 
 
 async def test_the_timeline_against_its_limits(visit: Visiting) -> None:

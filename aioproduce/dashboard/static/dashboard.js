@@ -94,6 +94,23 @@ const TRANSACTION_TILES = [
   ["wait for a commit, average", (t) => milliseconds(t.commit_avg)],
   ["outcome unknown", (t) => count(t.totals.unknown), (t) => t.totals.unknown > 0],
 ];
+// Tiles of `producer.spool`, which only a producer with a queue on disk has.
+const guess = (spool, text) => (spool.is_estimate && spool.records !== null ? `≈ ${text}` : text);
+const SPOOL_TILES = [
+  ["records waiting", (s) => guess(s, count(s.records))],
+  ["bytes waiting", (s) => guess(s, bytes(s.bytes))],
+  ["oldest waits for", (s) => (s.bytes ? milliseconds(s.oldest_ms) : "none")],
+  ["empty in", (s) => (s.bytes ? milliseconds(s.drain_ms) : "empty")],
+  ["put on disk", (s) => perSecond(s.stored_per_s)],
+  ["forwarded", (s) => perSecond(s.forwarded_per_s)],
+  ["sync of the disk, p99", (s) => milliseconds(s.sync.p99)],
+  ["size of the queue", (s) => `${((100 * s.size) / s.max_size).toFixed(0)} %`, (s) => s.size > 0.9 * s.max_size],
+  ["free on the disk", (s) => bytes(s.free), (s) => s.free !== null && s.free < s.max_size - s.size],
+  ["batches that found it full", (s) => count(s.totals.full_wait), (s) => !s.takes_records],
+  ["topics blocked", (s) => count(s.blocked_topics), (s) => s.blocked_topics > 0],
+  ["dead letters", (s) => count(s.totals.dead_letter), (s) => s.totals.dead_letter > 0],
+  ["records damaged", (s) => count(s.totals.damage), (s) => s.totals.damage > 0],
+];
 
 const tilesOf = (definitions, place) => definitions.map(([name]) => {
   const tile = document.createElement("div");
@@ -106,6 +123,7 @@ const tilesOf = (definitions, place) => definitions.map(([name]) => {
 });
 const tiles = tilesOf(TILES, at("tiles"));
 const transactionTiles = tilesOf(TRANSACTION_TILES, at("transaction-tiles"));
+const spoolTiles = tilesOf(SPOOL_TILES, at("spool-tiles"));
 
 function fillTiles(made, definitions, values) {
   definitions.forEach(([, value, isBad], index) => {
@@ -138,6 +156,20 @@ function drawTransactions(transactions) {
   if (at("problem").textContent !== told) at("problem").textContent = told;
 }
 
+// An older service does not report a queue.
+function drawSpool(spool) {
+  at("spool").hidden = !spool;
+  if (!spool) return;
+  at("spool-note").textContent = spool.takes_records ? "takes records" : "takes no records";
+  fillTiles(spoolTiles, SPOOL_TILES, spool);
+  fillTable(at("spool-topics"), SPOOL_COLUMNS, spool.topics);
+}
+
+const SPOOL_COLUMNS = [
+  ["topic", (row) => row.name], ["records waiting", (row) => count(row.records)], ["bytes waiting", (row) => bytes(row.bytes)],
+  ["oldest", (row) => (row.bytes ? milliseconds(row.oldest_ms) : "–")],
+  ["blocked", (row) => (row.blocked ? "yes" : "–"), (row) => row.blocked > 0],
+];
 const BROKER_COLUMNS = [
   ["broker", (row) => row.name],
   ["silent for", (row) => (row.silent_ms >= 1000 ? milliseconds(row.silent_ms) : "–"), (row) => row.silent_ms >= 1000],
@@ -207,6 +239,7 @@ function draw() {
   fillTiles(tiles, TILES, producer);
   drawWarnings(producer.warnings);
   drawTransactions(producer.transactions);
+  drawSpool(producer.spool);
   for (const place of document.querySelectorAll(".window")) place.textContent = milliseconds(producer.limits.window);
   drawTimeline(at("timeline"), producer);
   const [instants, rows] = columns();
