@@ -205,7 +205,10 @@ class SpooledSession:
             ProducerError: If `SpooledProducer.send()` raises it.
         """
         delivery = self.call(
-            *(self.producer.send, topic, value, key),
+            self.producer.send,
+            topic,
+            value,
+            key,
             partition=partition,
             timestamp=timestamp,
             headers=headers,
