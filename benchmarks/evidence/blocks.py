@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from benchmarks.evidence import plots, results, tables
+from benchmarks.evidence import plots, results, spool_tables, tables
 from benchmarks.evidence.entries import ENTRIES
 from benchmarks.evidence.markdown import told
 from benchmarks.evidence.plots import Plot
@@ -127,6 +127,7 @@ BLOCKS: Final[Mapping[str, Block]] = {
     ),
     "soak": Block(("soak",), tables.soak, plots.soak),
     "lake": Block(("lake",), tables.lake),
+    "outage": Block(("outage",), spool_tables.outage, plots.outage),
     "kill-land": Block(("kill-land",), tables.counts("kill-land")),
     "fuzz": Block(("fuzz",), tables.fuzz),
     "mutation": Block(("mutation",), tables.counts("mutation")),

@@ -191,6 +191,11 @@ def of_lake(figures: Mapping[str, Any]) -> Flat:
     return {**of_counts(figures), **sums}
 
 
+def of_outage(figures: Mapping[str, Any]) -> Flat:
+    """Return the audit's counts, and the milliseconds of `send()` in each state of the cluster."""
+    return {**of_counts(figures), **nested(figures["send_ms"])}
+
+
 def of_fuzz(figures: Sequence[Mapping[str, Any]]) -> Flat:
     """Return how much each target was tried, and whether its invariant held."""
     return {
