@@ -102,6 +102,7 @@ BLOCKS: Final[Mapping[str, Block]] = {
     "auditor": Block(("auditor",), tables.pairs("auditor")),
     "auditor-roomy": Block(("auditor-roomy",), tables.pairs("auditor-roomy")),
     "partitioners": Block(("partitioners",), tables.partitioners),
+    "spool": Block(("spool",), spool_tables.spool),
     "serializers": Block(("serializers",), tables.named("serializers", "us of a record")),
     "failing-logins": Block(("failing-logins",), tables.failing_logins),
     "reauthentication": Block(("reauthentication",), tables.reauthentication),

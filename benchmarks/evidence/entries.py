@@ -148,6 +148,10 @@ _PROGRAMS: Final = (
         ("-m", "benchmarks.partitioners", "--full", "--json"), 4, medians.of_partitioners, ("--records", "1000"),
     ),
     Entry(
+        "spool", "What a queue on disk costs", ("-m", "benchmarks.spool", "--json", "{json}"), 12,
+        medians.of_spool, ("--quick",), libraries=("persist-queue",),
+    ),
+    Entry(
         "serializers", "What serializing a record costs", ("-m", "tests.serializers.measure", "--json"), 3,
         medians.of_named, libraries=("fastavro", "protobuf", "confluent-kafka"),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.evidence.markdown import count, table
 from benchmarks.evidence.tables import Documents
+from benchmarks.spool.tables import PARTS
 from examples.outage.report import COUNTS
 
 
@@ -23,3 +24,13 @@ def outage(documents: Documents) -> str:
         + f"\nAt most {count(figures['largest_backlog'])} records waited. The cluster had them all "
         f"{figures['seconds_to_drain']:.1f} s after the network was back. {events}.\n"
     )
+
+
+def spool(documents: Documents) -> str:
+    """Return the table of each part, and the targets with their verdicts."""
+    figures = documents["spool"]["figures"]
+    parts = []
+    for name, rows_of in PARTS.items():
+        headings, *rows = rows_of(figures[name])
+        parts.append(table(headings, rows, texts=2 if name == "append" else 1))
+    return "\n".join(parts)

@@ -159,6 +159,73 @@ FIGURES: dict[str, Any] = {
             ]
         },
     },
+    "spool": {
+        "append": [
+            {
+                "way": "send_many",
+                "contender": "os",
+                "records": 1000,
+                "records_per_second": 4_000_000,
+                "cpu_us": 0.2,
+                "by_producer": [1.2, 1.1, 1.3],
+                "rounds": [],
+            }
+        ],
+        "always": [
+            {
+                "records_per_second": 200_000.0,
+                "group": 800.0,
+                "group_bytes": 90_000.0,
+                "syncs_per_second": 300.0,
+                "share": 0.83,
+            }
+        ],
+        "drain": {
+            "drained_per_second": 1_000_000,
+            "sent_per_second": 1_100_000,
+            "drained_cpu_us": 0.4,
+            "sent_cpu_us": 0.2,
+        },
+        "start-up": {
+            "segments": 3_000,
+            "segments_with_records": 20,
+            "backlog_bytes": 50e9,
+            "bytes_on_disk": 3e8,
+            "seconds": 0.5,
+            "seconds_when_empty": 0.4,
+            "seconds_again": 0.05,
+            "forwarded": 2_000_000,
+            "more_mib_after_start": 0.7,
+            "more_mib_at_most_while_forwarding": 11.0,
+        },
+        "peers": {
+            "persist-queue": {
+                "version": "1.1.0",
+                "rows": [
+                    {
+                        "ours": "always, one task",
+                        "theirs": "persist-queue, put()",
+                        "records_per_second": 1_000,
+                        "their_records_per_second": 250,
+                        "ratio": [4.0, 3.9, 4.1],
+                        "cpu_us": 250.0,
+                        "their_cpu_us": 280.0,
+                    }
+                ],
+            },
+            "rsyslog": {"left_out": "no rsyslogd"},
+        },
+        "targets": [
+            {
+                "what": "drain: rate by that of send_many",
+                "measured": 0.9,
+                "bound": 0.8,
+                "is_least": True,
+                "spread": [0.85, 1.0],
+                "is_met": True,
+            }
+        ],
+    },
     "serializers": {"fastavro alone": {"median": 2.9, "rounds": [2.9]}},
     "failing-logins": {"PLAIN, wrong password": _SENT, "wrong CA": _SENT | {"traced": 1e9}},
     "reauthentication": [
