@@ -129,6 +129,7 @@ BLOCKS: Final[Mapping[str, Block]] = {
     "soak": Block(("soak",), tables.soak, plots.soak),
     "lake": Block(("lake",), tables.lake),
     "outage": Block(("outage",), spool_tables.outage, plots.outage),
+    "kill-forwarding": Block(("kill-forwarding",), spool_tables.kill_forwarding),
     "kill-land": Block(("kill-land",), tables.counts("kill-land")),
     "fuzz": Block(("fuzz",), tables.fuzz),
     "mutation": Block(("mutation",), tables.counts("mutation")),

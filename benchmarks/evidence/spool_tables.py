@@ -26,6 +26,14 @@ def outage(documents: Documents) -> str:
     )
 
 
+def kill_forwarding(documents: Documents) -> str:
+    """Return what was done, and the audit's counts."""
+    figures = documents["kill-forwarding"]["figures"]
+    done = {"kills of the service": "kills", "brokers stopped or killed": "bounces"}
+    rows = [[text, count(figures[name])] for text, name in done.items()]
+    return table(("what", "count"), [*rows, *([text, count(figures[name])] for name, text in COUNTS.items())])
+
+
 def spool(documents: Documents) -> str:
     """Return the table of each part, and the targets with their verdicts."""
     figures = documents["spool"]["figures"]

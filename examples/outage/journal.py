@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Self, final
 
 _LINE: Final = b"%10d %7d %17.6f %10.6f\n"
 _SIZE: Final = len(_LINE % (0, 0, 0.0, 0.0))
+_COUNT: Final = slice(11, 18)
 _NAME: Final = re.compile(r"life-(\d+)\.journal")
 
 
@@ -55,7 +56,11 @@ class Journals:
 
     def calls(self) -> int:
         """Return how many calls of all lives have returned so far."""
-        return sum(self.file_of(life).stat().st_size // _SIZE for life in self.lives())
+        return sum(map(self.calls_of, self.lives()))
+
+    def calls_of(self, life: int) -> int:
+        """Return how many calls of a life have returned so far."""
+        return self.file_of(life).stat().st_size // _SIZE
 
     def read(self, life: int) -> Iterator[Returned]:
         """Read what returned in a life, in that order."""
@@ -66,7 +71,12 @@ class Journals:
 
     def records(self) -> int:
         """Return how many records all lives have put on disk for sure."""
-        return sum(returned.records for life in self.lives() for returned in self.read(life))
+        return sum(
+            int(content[start + _COUNT.start : start + _COUNT.stop])
+            for life in self.lives()
+            for content in (self.file_of(life).read_bytes(),)
+            for start in range(0, len(content) - _SIZE + 1, _SIZE)
+        )
 
 
 @final
