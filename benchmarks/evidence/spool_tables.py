@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from benchmarks.evidence.markdown import count, table
-from benchmarks.evidence.tables import Documents
+from benchmarks.evidence.tables import Documents, Render
 from benchmarks.spool.tables import PARTS
 from examples.outage.report import COUNTS
 
 
-def outage(documents: Documents) -> str:
-    """Return the audit's counts, the latencies in each state, and what happened."""
-    figures = documents["outage"]["figures"]
-    counts = [[text, count(figures[name])] for name, text in COUNTS.items()]
-    states = [
-        [state, count(row["calls"]), *(f"{row[name]:,.2f}" for name in ("p50", "p99", "most"))]
-        for state, row in figures["send_ms"].items()
-    ]
-    events = "; ".join(f"{at:.0f} s: {text}" for at, text in figures["events"])
-    return (
-        table(("records", figures["mode"]), counts)
-        + "\n"
-        + table(("ms until `send()` returned, while", "calls", "p50", "p99", "most"), states)
-        + f"\nAt most {count(figures['largest_backlog'])} records waited. The cluster had them all "
-        f"{figures['seconds_to_drain']:.1f} s after the network was back. {events}.\n"
-    )
+def outage(entry: str) -> Render:
+    """Return the renderer of the audit's counts, the latencies in each state, and what happened."""
+
+    def render(documents: Documents) -> str:
+        figures = documents[entry]["figures"]
+        counts = [[text, count(figures[name])] for name, text in COUNTS.items()]
+        states = [
+            [state, count(row["calls"]), *(f"{row[name]:,.2f}" for name in ("p50", "p99", "most"))]
+            for state, row in figures["send_ms"].items()
+        ]
+        events = "; ".join(f"{at:.0f} s: {text}" for at, text in figures["events"])
+        return (
+            table(("records", figures["mode"]), counts)
+            + "\n"
+            + table(("ms until `send()` returned, while", "calls", "p50", "p99", "most"), states)
+            + f"\nAt most {count(figures['largest_backlog'])} records waited. The cluster had them all "
+            f"{figures['seconds_to_drain']:.1f} s after the network was back. {events}.\n"
+        )
+
+    return render
 
 
 def kill_forwarding(documents: Documents) -> str:

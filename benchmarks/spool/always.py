@@ -4,7 +4,10 @@ The loop is what a disk allows: no event loop, no tasks, no encoding. It writes 
 it by one `fdatasync`, into a file whose room is reserved. The size of a group is that of the queue's own groups:
 the batches are counted in its files, by their heads.
 
-1. Both take turns, and each turn has as many groups.
+A second loop has groups of 1,000 records, one of each task: the most that a disk could store if none of them came
+late. It has no target.
+
+1. The three take turns, and each turn has as many groups.
 """
 
 from __future__ import annotations
@@ -45,12 +48,14 @@ class Turn(NamedTuple):
         group: Records of a group, on average.
         group_bytes: Bytes of a group, on average.
         syncs_per_second: Of the bare loop.
+        full_per_second: Records a second of a bare loop whose groups have a record of each task.
     """
 
     records_per_second: float
     group: float
     group_bytes: float
     syncs_per_second: float
+    full_per_second: float
 
     @property
     def share(self) -> float:
@@ -68,7 +73,10 @@ def measure(
         show(f"always, round {number + 1}")
         turns.append(_turn(folder, groups))
     what = "always, 1,000 tasks: rate by bare syncs/s x group"
-    told = [{**each._asdict(), "share": each.share} for each in turns]
+    told = [
+        {**each._asdict(), "share": each.share, "full_share": each.records_per_second / each.full_per_second}
+        for each in turns
+    ]
     return told, target(what, [each.share for each in turns], LEAST_SHARE)
 
 
@@ -87,9 +95,11 @@ def _turn(folder: Path, groups: int) -> Turn:
 
     cost = run(spooled)
     size = sum(size for size, _ in batches) / len(batches)
+    group = sum(count for _, count in batches) / len(batches)
     with scratch(folder) as place:
         syncs = bare_syncs(place, round(size), groups)
-    return Turn(cost.rate, sum(count for _, count in batches) / len(batches), size, syncs)
+        full = bare_syncs(place, round(size / group * TASKS), groups) * TASKS
+    return Turn(cost.rate, group, size, syncs, full)
 
 
 def batches_of(content: bytes) -> list[tuple[int, int]]:

@@ -40,6 +40,7 @@ def append(figures: Sequence[Mapping[str, Any]]) -> Rows:
 def always(figures: Sequence[Mapping[str, Any]]) -> Rows:
     """Return each round next to bare syncs."""
     headings = ["round", "always, records/s", "records of a group", "KiB of a group", "bare syncs/s", "share"]
+    headings.append("share, were all 1,000 in a group")
     return [
         headings,
         *(
@@ -50,6 +51,7 @@ def always(figures: Sequence[Mapping[str, Any]]) -> Rows:
                 _count(row["group_bytes"] / 1024),
                 _count(row["syncs_per_second"]),
                 f"{row['share']:.2f}",
+                f"{row['full_share']:.2f}",
             ]
             for number, row in enumerate(figures, 1)
         ),

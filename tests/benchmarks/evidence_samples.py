@@ -177,7 +177,9 @@ FIGURES: dict[str, Any] = {
                 "group": 800.0,
                 "group_bytes": 90_000.0,
                 "syncs_per_second": 300.0,
+                "full_per_second": 280_000.0,
                 "share": 0.83,
+                "full_share": 0.71,
             }
         ],
         "drain": {
@@ -340,6 +342,9 @@ FIGURES: dict[str, Any] = {
     "fuzz": [{"name": "sender", "runs": 1000, "edges": 300, "crash": None}],
     "mutation": [{"mutant": "a", "status": "killed"}, {"mutant": "b", "status": "survived"}],
 }
+
+
+FIGURES["long-cut"] = FIGURES["outage"]
 
 
 def document_of(name: str, figures: Any) -> dict[str, Any]:
