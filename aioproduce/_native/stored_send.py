@@ -103,12 +103,18 @@ class StoredPath:
         """
         if self._front_path is None:
             raise RuntimeError("a subclass of StoredPath has not called its __init__()")
+        refusal: Any = None
         if partition is not None:
-            headers = self._with_partition(headers, partition)
-        return make_stored_call(
+            try:
+                headers = self._with_partition(headers, partition)
+            except Exception as error:  # raised by the call when it is awaited, like all others
+                refusal = error
+        call: StoredCall = make_stored_call(
             self,
             make_call(self._front_path, topic, value, key, None, timestamp, headers, timeout, None, False),
         )
+        call._given = refusal
+        return call
 
     # -- for the SpooledProducer ---
 
@@ -215,6 +221,9 @@ class StoredCall:
             if self._path._failure is not None:
                 self._end()
                 raise self._path._failure
+            if self._given is not None:
+                self._end()
+                raise self._take()
             self._state = _SENDING
         elif self._state == _DONE:
             raise _reused()

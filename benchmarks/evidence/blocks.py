@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from benchmarks.evidence import plots, results, tables
+from benchmarks.evidence import plots, results, spool_tables, tables
 from benchmarks.evidence.entries import ENTRIES
 from benchmarks.evidence.markdown import told
 from benchmarks.evidence.plots import Plot
@@ -102,6 +102,7 @@ BLOCKS: Final[Mapping[str, Block]] = {
     "auditor": Block(("auditor",), tables.pairs("auditor")),
     "auditor-roomy": Block(("auditor-roomy",), tables.pairs("auditor-roomy")),
     "partitioners": Block(("partitioners",), tables.partitioners),
+    "spool": Block(("spool",), spool_tables.spool),
     "serializers": Block(("serializers",), tables.named("serializers", "us of a record")),
     "failing-logins": Block(("failing-logins",), tables.failing_logins),
     "reauthentication": Block(("reauthentication",), tables.reauthentication),
@@ -127,6 +128,9 @@ BLOCKS: Final[Mapping[str, Block]] = {
     ),
     "soak": Block(("soak",), tables.soak, plots.soak),
     "lake": Block(("lake",), tables.lake),
+    "outage": Block(("outage",), spool_tables.outage("outage"), plots.outage),
+    "long-cut": Block(("long-cut",), spool_tables.outage("long-cut")),
+    "kill-forwarding": Block(("kill-forwarding",), spool_tables.kill_forwarding),
     "kill-land": Block(("kill-land",), tables.counts("kill-land")),
     "fuzz": Block(("fuzz",), tables.fuzz),
     "mutation": Block(("mutation",), tables.counts("mutation")),

@@ -191,6 +191,19 @@ def of_lake(figures: Mapping[str, Any]) -> Flat:
     return {**of_counts(figures), **sums}
 
 
+def of_outage(figures: Mapping[str, Any]) -> Flat:
+    """Return the audit's counts, and the milliseconds of `send()` in each state of the cluster."""
+    return {**of_counts(figures), **nested(figures["send_ms"])}
+
+
+def of_spool(figures: Mapping[str, Any]) -> Flat:
+    """Return the figure of each target, and the rates on the way to the disk."""
+    rates = {
+        f"{row['way']}, {row['contender']}: records/s": row["records_per_second"] for row in figures["append"]
+    }
+    return {**{row["what"]: row["measured"] for row in figures["targets"]}, **rates}
+
+
 def of_fuzz(figures: Sequence[Mapping[str, Any]]) -> Flat:
     """Return how much each target was tried, and whether its invariant held."""
     return {

@@ -10,6 +10,7 @@ from benchmarks.evidence import svg
 from benchmarks.evidence.results import Document
 from benchmarks.evidence.sections import results_of
 from benchmarks.evidence.tables import Documents
+from examples.outage import report as report_of_outage
 
 Plot = Callable[[Documents], str]
 _OURS = "aioproduce"
@@ -95,3 +96,8 @@ def soak(documents: Documents) -> str:
     return svg.lines(
         "Resident memory of the producer's process, MiB", {"RSS": points}, "minutes", is_logarithmic=False
     )
+
+
+def outage(documents: Documents) -> str:
+    """The backlog, and the latency of `send()`, while the cluster goes away."""
+    return report_of_outage.plot(documents["outage"]["figures"])

@@ -36,7 +36,7 @@ _DISTRIBUTIONS: Final = (
         "protobuf",
         "pyarrow",
     ),
-    *("pyspark", "starlette", "trio", "uvicorn", "uvloop"),
+    *("persist-queue", "pyspark", "starlette", "trio", "uvicorn", "uvloop"),
 )
 
 

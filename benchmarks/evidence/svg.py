@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import Final
 
 _WIDTH: Final = 800
@@ -45,6 +47,8 @@ polyline { fill: none !important; stroke-width: 2; }
 }
 """
 _COLOURS: Final = 6
+_PANEL: Final = 180.0
+_GAP: Final = 24.0
 
 
 def _page(title: str, height: float, parts: Sequence[str]) -> str:
@@ -149,6 +153,115 @@ def lines(
         parts.append(f'<polyline class="{colour}" points="{path}"/>')
     parts.append(_text((left + right) / 2, bottom + 30, x_label, "middle"))
     return _page(title, bottom + 38, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A part of `timeline()`.
+
+    Attributes:
+        title: What the values are.
+        series: Names, and points from left to right.
+        is_logarithmic: The scale of the values; a linear one begins at zero.
+        longest_step: A line is broken between points that are farther apart.
+    """
+
+    title: str
+    series: Mapping[str, Sequence[tuple[float, float]]]
+    is_logarithmic: bool = False
+    longest_step: float = math.inf
+
+
+def timeline(
+    title: str,
+    panels: Sequence[Panel],
+    *,
+    spans: Sequence[tuple[str, float, float]],
+    marks: Sequence[tuple[str, float]],
+    x_label: str,
+) -> str:
+    """Panels one above the other with the same time, and what happened meanwhile behind them.
+
+    Args:
+        title: Above them.
+        panels: From top to bottom. A panel of one series is filled below its line.
+        spans: Names, begins and ends of what lasted.
+        marks: Names and times of what did not.
+        x_label: Below them.
+    """
+    xs = [x for panel in panels for points in panel.series.values() for x, _ in points]
+    left, right, top = 76.0, _WIDTH - 36.0, _TOP + 34.0
+    across = _linear(0.0, max(xs), left, right)
+    bottom = top + len(panels) * (_PANEL + _GAP) - _GAP
+    parts = [
+        f'<rect class="c{number % 2 + 1}" style="stroke:none;fill-opacity:.15" x="{across(begin):.1f}" '
+        f'y="{top - 20:.1f}" width="{across(end) - across(begin):.1f}" height="{bottom - top + 20:.1f}"/>'
+        for number, (_, begin, end) in enumerate(spans)
+    ]
+    parts += [_text(across(begin) + 4, top - 24, name) for name, begin, _ in spans]
+    for name, at in marks:
+        x = across(at)
+        parts.append(f'<line class="c4" stroke-dasharray="4 3" x1="{x:.1f}" y1="{top - 20:.1f}" x2="{x:.1f}" '
+                     f'y2="{bottom:.1f}"/>')  # fmt: skip
+        parts.append(_text(x + 4, top - 8, name))
+    for number, panel in enumerate(panels):
+        parts += _panel(panel, across, left, right, top + number * (_PANEL + _GAP))
+    parts += [_text(across(x), bottom + 14, f"{x:,.10g}", "middle") for x in _ticks(max(xs))]
+    parts.append(_text((left + right) / 2, bottom + 30, x_label, "middle"))
+    return _page(title, bottom + 38, parts)
+
+
+def _panel(panel: Panel, across: Scale, left: float, right: float, top: float) -> list[str]:
+    ys = [y for points in panel.series.values() for _, y in points]
+    inner, bottom = top + 22, top + _PANEL
+    if panel.is_logarithmic:
+        least, most = min(ys), max(ys)
+        up = _logarithmic(least, most, bottom, inner)
+        values = [(each, f"{each:,.10g}") for each in _round_numbers(least, most)]
+    else:
+        most = max(ys)
+        up = _linear(0.0, most, bottom, inner)
+        values = [(most * share, f"{most * share:,.0f}") for share in (0.0, 0.5, 1.0)]
+    parts = []
+    for value, text in values:
+        parts += [
+            _line(left, up(value), right, up(value), "grid"),
+            _text(left - 6, up(value) + 4, text, "end"),
+        ]
+    parts.append(_text(left + 4, top + 10, panel.title))
+    for number, (name, points) in enumerate(panel.series.items()):
+        colour = "c0" if not number else f"c{number + 2}"
+        paths = [
+            " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in piece)
+            for piece in _pieces(points, panel.longest_step)
+        ]
+        parts += [f'<polyline class="{colour}" points="{path}"/>' for path in paths]
+        if len(panel.series) > 1:
+            x = right - 70 * (len(panel.series) - number)
+            parts += [_line(x, top + 6, x + 18, top + 6, colour), _text(x + 24, top + 10, name)]
+        else:
+            begin, end = (f"{across(x):.1f},{bottom:.1f}" for x in (points[0][0], points[-1][0]))
+            ends = " ".join((begin, *paths, end))
+            parts.append(f'<polygon class="{colour}" style="stroke:none;fill-opacity:.25" points="{ends}"/>')
+    return parts
+
+
+def _pieces(
+    points: Sequence[tuple[float, float]], longest_step: float
+) -> list[Sequence[tuple[float, float]]]:
+    breaks = [at for at in range(1, len(points)) if points[at][0] - points[at - 1][0] > longest_step]
+    return [points[begin:end] for begin, end in pairwise((0, *breaks, len(points)))]
+
+
+def _ticks(most: float) -> list[float]:
+    """Return round numbers from zero on, at most nine."""
+    step = next(
+        10.0**power * factor
+        for power in range(-3, 12)
+        for factor in (1.0, 2.0, 5.0)
+        if most / (10.0**power * factor) <= 8
+    )
+    return [step * number for number in range(int(most / step) + 1)]
 
 
 Scale = Callable[[float], float]

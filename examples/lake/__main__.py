@@ -26,9 +26,10 @@ from typing import Any, Final, NoReturn
 from rich.console import Console
 from rich.table import Table
 
+from examples.folders import FolderError
 from examples.lake import jobs, report, verify
 from examples.lake.crew import Crew, CrewError
-from examples.lake.story import FolderError, Plan, Story, room_for
+from examples.lake.story import Plan, Story, room_for
 from examples.lake.watch import Watch
 from tests.kafka_cluster import KafkaCluster, KafkaClusterError
 from tests.kafka_install import KafkaUnavailableError, find_or_install, find_or_install_connector

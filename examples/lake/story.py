@@ -9,7 +9,6 @@ has the same steps.
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from aioproduce.audit.mark import DEFAULT_AUDIT_TOPIC
+from examples import folders
 from examples.lake import jobs, sources
 from examples.lake.crew import POLL_INTERVAL, Crew, CrewError
 from examples.lake.report import Event
@@ -39,10 +39,6 @@ SIGN: Final = ".examples-lake"
 PARTITIONS: Final = 4
 VICTIM: Final = 2
 """The broker that is killed."""
-
-
-class FolderError(Exception):
-    """The given folder must not be emptied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,18 +238,9 @@ Until = Callable[[str, Callable[[], bool]], None]
 
 
 def room_for(folder: Path) -> Path:
-    """Empty the folder, or make it, and return it.
+    """Empty the example's folder, or make it, and return it.
 
     Raises:
         FolderError: if it has files that are not of this example.
     """
-    sign = folder / SIGN
-    if folder.exists():
-        if any(folder.iterdir()) and not sign.exists():
-            raise FolderError(
-                f"{folder} has files that are not of this example, and would be emptied: name another, or remove it"
-            )
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    sign.touch()
-    return folder
+    return folders.room_for(folder, SIGN)

@@ -159,6 +159,75 @@ FIGURES: dict[str, Any] = {
             ]
         },
     },
+    "spool": {
+        "append": [
+            {
+                "way": "send_many",
+                "contender": "os",
+                "records": 1000,
+                "records_per_second": 4_000_000,
+                "cpu_us": 0.2,
+                "by_producer": [1.2, 1.1, 1.3],
+                "rounds": [],
+            }
+        ],
+        "always": [
+            {
+                "records_per_second": 200_000.0,
+                "group": 800.0,
+                "group_bytes": 90_000.0,
+                "syncs_per_second": 300.0,
+                "full_per_second": 280_000.0,
+                "share": 0.83,
+                "full_share": 0.71,
+            }
+        ],
+        "drain": {
+            "drained_per_second": 1_000_000,
+            "sent_per_second": 1_100_000,
+            "drained_cpu_us": 0.4,
+            "sent_cpu_us": 0.2,
+        },
+        "start-up": {
+            "segments": 3_000,
+            "segments_with_records": 20,
+            "backlog_bytes": 50e9,
+            "bytes_on_disk": 3e8,
+            "seconds": 0.5,
+            "seconds_when_empty": 0.4,
+            "seconds_again": 0.05,
+            "forwarded": 2_000_000,
+            "more_mib_after_start": 0.7,
+            "more_mib_at_most_while_forwarding": 11.0,
+        },
+        "peers": {
+            "persist-queue": {
+                "version": "1.1.0",
+                "rows": [
+                    {
+                        "ours": "always, one task",
+                        "theirs": "persist-queue, put()",
+                        "records_per_second": 1_000,
+                        "their_records_per_second": 250,
+                        "ratio": [4.0, 3.9, 4.1],
+                        "cpu_us": 250.0,
+                        "their_cpu_us": 280.0,
+                    }
+                ],
+            },
+            "rsyslog": {"left_out": "no rsyslogd"},
+        },
+        "targets": [
+            {
+                "what": "drain: rate by that of send_many",
+                "measured": 0.9,
+                "bound": 0.8,
+                "is_least": True,
+                "spread": [0.85, 1.0],
+                "is_met": True,
+            }
+        ],
+    },
     "serializers": {"fastavro alone": {"median": 2.9, "rounds": [2.9]}},
     "failing-logins": {"PLAIN, wrong password": _SENT, "wrong CA": _SENT | {"traced": 1e9}},
     "reauthentication": [
@@ -228,10 +297,54 @@ FIGURES: dict[str, Any] = {
         ],
         "events": [{"at": 3.0, "name": "service", "text": "the service was killed"}],
     },
+    "outage": {
+        "returned": 100,
+        "read": 103,
+        "distinct": 101,
+        "unreturned": 1,
+        "lost": 0,
+        "repeated": 2,
+        "unlike": 0,
+        "twice": 0,
+        "shared": 0,
+        "misordered": 0,
+        "foreign": 0,
+        "mode": "at-least-once",
+        "seconds": 30.0,
+        "largest_backlog": 50,
+        "seconds_to_drain": 0.4,
+        "send_ms": {"all is well": {"calls": 100, "p50": 1.0, "p99": 2.0, "most": 3.0}},
+        "spans": [["network", 10.0, 20.0]],
+        "kills": [15.0],
+        "events": [[10.0, "the network was cut"]],
+        "backlog": [[0.0, 0], [20.0, 50], [30.0, 0]],
+        "send_p50_ms": [[0.1, 1.0], [0.2, 1.1], [30.0, 1.0]],
+        "send_p99_ms": [[0.1, 2.0], [0.2, 2.1], [30.0, 2.0]],
+    },
+    "kill-forwarding": {
+        "returned": 1_000_000,
+        "read": 1_200_000,
+        "distinct": 1_100_000,
+        "unreturned": 100_000,
+        "lost": 0,
+        "repeated": 100_000,
+        "unlike": 0,
+        "twice": 0,
+        "shared": 0,
+        "misordered": 0,
+        "foreign": 0,
+        "kills": 100,
+        "bounces": 40,
+        "is_exactly_once": False,
+        "wrong": {},
+    },
     "kill-land": {"sent": 2_000_000, "rows": 2_000_000, "lost": 0, "duplicated": 0, "is_right": True},
     "fuzz": [{"name": "sender", "runs": 1000, "edges": 300, "crash": None}],
     "mutation": [{"mutant": "a", "status": "killed"}, {"mutant": "b", "status": "survived"}],
 }
+
+
+FIGURES["long-cut"] = FIGURES["outage"]
 
 
 def document_of(name: str, figures: Any) -> dict[str, Any]:

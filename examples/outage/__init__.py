@@ -1,0 +1,1 @@
+"""A service whose cluster goes away: `python -m examples.outage`."""
