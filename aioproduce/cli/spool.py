@@ -273,7 +273,7 @@ def repair(
     is_dry: IsDry = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cut torn batches, copy damaged bytes to the quarantine, and write lost descriptions and positions anew.
+    """Cut torn batches, copy damaged bytes to the quarantine, and write lost descriptions and positions again.
 
     It removes no record that is whole. No producer may use the queue. With a new id, a record that was sent before
     and is sent again has another id than the first time.

@@ -1,4 +1,4 @@
-"""Repair a queue that nobody uses: cut torn tails, copy what is damaged, write a lost id or position anew.
+"""Repair a queue that nobody uses: cut torn tails, copy what is damaged, write a lost id or position again.
 
 The tools call it.
 
@@ -6,7 +6,7 @@ Invariants:
 
 1. It holds the queue's lock from the first look to the last write.
 2. It removes no record that is whole, and writes no batch. A damaged range in the middle of a log is copied to the
-   quarantine and stays where it is: readers pass it, and to take it out would be to write what is behind it anew.
+   quarantine and stays where it is: readers pass it, and to take it out would be to write what is behind it again.
 3. What is cut or replaced is in the quarantine, durably, before.
 4. A position is never guessed ahead: records are sent again rather than not at all.
 """
