@@ -14,7 +14,8 @@ Invariants:
 
 1. Two processes never use a directory at a time: the lock is the operating system's, and ends with its process.
 2. A directory of another format is refused, and not changed.
-3. A life is on disk before a record is stored in it, and is kept while one of its records waits.
+3. A forked child does not keep its parent's lock.
+4. A life is on disk before a record is stored in it, and is kept while one of its records waits.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import uuid
 from bisect import bisect_right
 from contextlib import suppress
 from typing import Final, NamedTuple, final
+from weakref import WeakSet
 
 from aioproduce.errors import SpoolDirectoryError, SpoolFormatError, SpoolInUseError
 from aioproduce.spool.segments import SUFFIX
@@ -97,7 +99,7 @@ class SpoolDirectory:
         SpoolInUseError: if another process, or this one, uses it.
     """
 
-    __slots__ = ("_lock", "description", "path")
+    __slots__ = ("__weakref__", "_lock", "description", "path")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path: str = os.path.abspath(os.fspath(path))
@@ -114,6 +116,7 @@ class SpoolDirectory:
             except BaseException:
                 os.close(self._lock)
                 raise
+            _held.add(self)
         except OSError as error:
             raise SpoolDirectoryError(
                 f"the spool's directory {self.path} cannot be used: {error.strerror or error}; it needs a parent "
@@ -155,7 +158,24 @@ class SpoolDirectory:
 
     def close(self) -> None:
         """Unlock the directory."""
+        _held.discard(self)
         os.close(self._lock)
+
+    def _was_forked(self) -> None:
+        """Let go of the lock in a child: the kernel would keep it until both processes have ended."""
+        os.close(self._lock)
+
+
+_held: Final[WeakSet[SpoolDirectory]] = WeakSet()
+
+
+def _leave_locks_to_the_parent() -> None:
+    for directory in list(_held):
+        directory._was_forked()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_leave_locks_to_the_parent)
 
 
 def has_segments(path: str) -> bool:
