@@ -281,7 +281,13 @@ class TransactionalForwarder:
         self._move_positions()
         now = self._driver.now()
         stored = [queue for queue in self._queues.values() if not queue.is_idle]
-        ready = [queue for queue in stored if self._is_ready(queue, now)]
+        open_ones = [queue for queue in stored if self._is_open(queue, now)]
+        unread = [queue for queue in open_ones if queue.has_unread]
+        if unread:
+            for queue in unread:
+                await queue.read_ahead()
+            return  # something may have come meanwhile
+        ready = [queue for queue in open_ones if queue.next_batch is not None]
         is_due = now >= self._committed_at + _DAY and bool(self._positions)
         if ready or is_due:
             self._is_busy = True
@@ -293,7 +299,7 @@ class TransactionalForwarder:
         self._changed()
         await self._wait(self._waiters, self._next_in(stored, now))
 
-    def _is_ready(self, queue: TopicQueue, now: float) -> bool:
+    def _is_open(self, queue: TopicQueue, now: float) -> bool:
         pause = self._pauses.get(queue.topic)
         return queue.topic in self._shown and (pause is None or pause.ends_at <= now)
 
