@@ -175,3 +175,27 @@ async def test_a_limit_that_was_lowered_below_a_stored_record_holds_nothing_up(
     assert value == bytes(5_000)
     assert "max.request.size" in reason
     assert issubclass(RecordTooLargeError, InvalidRecordError)
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_records_of_a_topic_that_is_deleted_wait_and_go_to_the_new_one(
+    cluster: FakeCluster, spool: Path, exactly_once: bool
+) -> None:
+    cluster.create_topic("again", 1)
+    async with SpooledProducer(
+        cluster.bootstrap_servers,
+        directory=spool,
+        exactly_once=exactly_once,
+        max_block_ms=2_000,
+        metadata_max_age_ms=50,
+        retry_backoff_ms=10,
+        request_timeout_ms=1_000,
+    ) as producer:
+        await (await producer.send("again", b"to the old one"))
+        cluster.delete_topic("again")
+        waiting = await producer.send("again", b"waits")
+        await (await producer.send("one", b"goes"))
+        assert not waiting.done()
+        cluster.create_topic("again", 1)
+        assert (await waiting).offset == 0
+    assert _values(cluster, "again")[:1] == [b"waits"]

@@ -22,7 +22,7 @@ async def test_kafka_reads_what_was_stored(tmp_path: Path, kafka_tools: KafkaToo
             values = [b"%d" % number for number in range(start, start + 100)]
             await producer.send_many("orders", values, [b"key"] * 100, headers=[("name", b"1")], timestamp=1)
         await producer.close(0)
-    segments = sorted((tmp_path / "spool" / "logs" / "orders-0").glob("*.log"))
+    segments = sorted((tmp_path / "spool" / "queue-0" / "logs" / "orders-0").glob("*.log"))
     assert len(segments) > 2
     batches = kafka_tools.dump_log(segments)
     records = [record for batch in batches for record in batch.records]
