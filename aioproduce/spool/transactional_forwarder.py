@@ -59,7 +59,7 @@ class LostPosition(Enum):
     """What happens if the cluster has no position of a topic from which records were forwarded before."""
 
     RESUME = "resume"
-    """Go on from the position on disk: the records of the last transaction may come twice."""
+    """Go on from the position on disk: the records of the last transactions may come twice."""
     REFUSE = "refuse"
     """End with SpoolPositionLostError, so that a person can look."""
 
@@ -253,14 +253,14 @@ class TransactionalForwarder:
             raise SpoolPositionLostError(
                 f"the cluster has no position of {topic!r} in group {self._group}, and records before offset "
                 f'{here} were forwarded. Commit an offset for the group; or set lost_position="resume", and then '
-                "records of one transaction may come twice",
+                "records of the last transactions may come twice",
                 directory=self._directory.path,
                 topic=topic,
                 position=here,
             )
         _log.warning(
             "the cluster has no position of %s in group %s: the spool goes on from offset %d on disk, and records "
-            "of one transaction may come twice",
+            "of the last transactions may come twice",
             *(topic, self._group, here),
         )
 
