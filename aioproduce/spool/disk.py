@@ -91,6 +91,16 @@ class Disk(Protocol):
         """Make the names in a directory durable."""
 
 
+def read_at(descriptor: int, offset: int, size: int) -> bytes:
+    """Return at most `size` bytes of an open file from `offset` on; fewer at its end."""
+    pieces: list[bytes] = []
+    while size > 0 and (piece := os.pread(descriptor, size, offset)):
+        pieces.append(piece)
+        offset += len(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
 @final
 class _OsFile:
     """A file of the operating system."""
@@ -105,12 +115,7 @@ class _OsFile:
         return os.fstat(self._descriptor).st_size
 
     def read(self, offset: int, size: int) -> bytes:
-        pieces: list[bytes] = []
-        while size > 0 and (piece := os.pread(self._descriptor, size, offset)):
-            pieces.append(piece)
-            offset += len(piece)
-            size -= len(piece)
-        return b"".join(pieces)
+        return read_at(self._descriptor, offset, size)
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         for start in range(0, len(buffers), _IOV_MAX):

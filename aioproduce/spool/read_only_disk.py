@@ -13,6 +13,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
+from aioproduce.spool.disk import read_at
+
 if TYPE_CHECKING:
     from aioproduce.spool.disk import Buffer, File
 
@@ -72,12 +74,7 @@ class _DiscardingFile:
         return os.fstat(self._descriptor).st_size
 
     def read(self, offset: int, size: int) -> bytes:
-        pieces: list[bytes] = []
-        while size > 0 and (piece := os.pread(self._descriptor, size, offset)):
-            pieces.append(piece)
-            offset += len(piece)
-            size -= len(piece)
-        return b"".join(pieces)
+        return read_at(self._descriptor, offset, size)
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         """Discard."""

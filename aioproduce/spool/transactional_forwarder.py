@@ -365,8 +365,13 @@ class TransactionalForwarder:
         sent, self._sent = self._sent, []
         self._committed_at = self._driver.now()
         self._positions |= ends
-        for place, (queue, each) in enumerate(sent):
-            queue.settle(each, next((later for other, later in sent[place + 1 :] if other is queue), None))
+        following: dict[TopicQueue, Sent] = {}
+        after: list[Sent | None] = []
+        for queue, each in reversed(sent):
+            after.append(following.get(queue))
+            following[queue] = each
+        for (queue, each), later in zip(sent, reversed(after), strict=True):
+            queue.settle(each, later)
             self._pauses.pop(queue.topic, None)
         for topic, end in ends.items():
             self._queues[topic].move(end)
