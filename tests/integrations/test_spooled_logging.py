@@ -35,7 +35,7 @@ def _texts(cluster: FakeCluster | ClusterThread) -> list[str]:
 
 
 def test_records_are_on_disk_through_an_outage_and_the_next_process_sends_them(
-    log: logging.Logger, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    log: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with ClusterThread(1, topics={"logs": 1}) as cluster:
         servers = cluster.bootstrap_servers
@@ -49,7 +49,7 @@ def test_records_are_on_disk_through_an_outage_and_the_next_process_sends_them(
         assert (handler.counts().shipped, handler.counts().waiting, handler.counts().dropped) == (250, 0, 0)
         log.removeHandler(handler)
         handler.close()
-        assert capfd.readouterr().err == ""
+        assert capsys.readouterr().err == ""
         cluster.start_broker(0)
         again = KafkaLogHandler("logs", servers, spool=spool)
         log.addHandler(again)
