@@ -175,12 +175,12 @@ class Admission:
 
     async def append_waiting(self, record: SerializedRecord, timeout: float | None) -> DeliveryFuture:
         """Append; wait for the topic and for memory, with one bound for both together."""
-        topic, partition = record.topic, record.partition
+        topic, partition, driver = record.topic, record.partition, self._driver
         check_topic(topic)
         if partition is not None:
             check_partition(partition)
         size = self._sender.accumulator.size_of(record)
-        started_at = self._driver.now()
+        started_at = driver.now()
         deadline = self.deadline(started_at, timeout)
         with self.waiting(started_at):
             while True:
@@ -192,12 +192,13 @@ class Admission:
                     delivery = self.append_at_once(placed)
                 if delivery is not None:
                     return delivery
+                view.used_at = driver.now()  # a call that gets no memory has used its topic, too
                 lease = await self._memory(size, started_at, deadline)
                 if not self._still_has(view, placed.partition):
                     lease.release()
                     continue
-                delivery = self._sender.accumulator.append_with(lease, view, placed, self._driver.now())
-                self._driver.wake()
+                delivery = self._sender.accumulator.append_with(lease, view, placed, driver.now())
+                driver.wake()
                 return delivery
 
     async def append_batch(
@@ -229,6 +230,7 @@ class Admission:
                 view = await self.topic(topic, partition, started_at, deadline)
                 lease = sender.pool.try_allocate(charge)
                 if lease is None:
+                    view.used_at = driver.now()
                     lease = await self._memory(charge, started_at, deadline, records.record_count)
                     if not self._still_has(view, partition):
                         lease.release()
