@@ -21,8 +21,8 @@ from aioproduce.spool.settings import Spool as Spool
 from aioproduce.spool.spooled_delivery import SpooledDeliveries as SpooledDeliveries
 from aioproduce.spool.spooled_delivery import SpooledDelivery as SpooledDelivery
 from aioproduce.spool.transactional_forwarder import LostPosition as LostPosition
-from aioproduce.spool.writer import FullPolicy as FullPolicy
-from aioproduce.spool.writer import SyncPolicy as SyncPolicy
+from aioproduce.spool.writer_settings import FullPolicy as FullPolicy
+from aioproduce.spool.writer_settings import SyncPolicy as SyncPolicy
 
 __all__ = [
     "FullPolicy",

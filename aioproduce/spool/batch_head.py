@@ -4,6 +4,9 @@ The format is Kafka's record batch v2 ("Record Batch" in its protocol guide). It
 offset, the length and the leader epoch, so the log can assign offsets to a sealed batch. The log puts a checksum of
 offset, length and checksum where a broker has the leader epoch. Without it, a power cut could leave the offset of a
 new batch in front of the rest of an old one, in a file that is used again, and nothing would notice.
+
+Offsets that were given to records which are not in the log are a hole: a batch without records, as Kafka's cleaner
+leaves one. So each offset of a log is accounted for, and one that is missing is damage.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ _CRC_START: Final = 21
 _FIRST_TIMESTAMP: Final = struct.Struct(">q")
 _FIRST_TIMESTAMP_START: Final = 27
 _HEAD: Final = struct.Struct(">qiibIhiqqqhii")
+_MAGIC_AND_CRC: Final = struct.Struct(">bI")
+_BODY: Final = struct.Struct(">hiqqqhii")
+_NOTHING: Final = -1
 _PREFIX: Final = struct.Struct(">qii")
 _SEALED: Final = struct.Struct(">qiI")
 _POSITIVE: Final = 0x7FFFFFFF
@@ -41,24 +47,21 @@ class BatchHead(NamedTuple):
 
     Attributes:
         base_offset: The offset of its first record.
+        end_offset: The offset behind its last.
         size: All its bytes, the head's too.
-        record_count: Its records; their offsets are consecutive.
+        record_count: Its records; their offsets are consecutive. A hole has none.
         first_timestamp: The first record's time, in milliseconds since the epoch.
         max_timestamp: The latest time of a record.
         crc: The checksum that it claims.
     """
 
     base_offset: int
+    end_offset: int
     size: int
     record_count: int
     first_timestamp: int
     max_timestamp: int
     crc: int
-
-    @property
-    def end_offset(self) -> int:
-        """The offset behind its last record."""
-        return self.base_offset + self.record_count
 
 
 def read_head(content: Buffer, at: int = 0) -> BatchHead | None:
@@ -67,11 +70,25 @@ def read_head(content: Buffer, at: int = 0) -> BatchHead | None:
         return None
     fields = _HEAD.unpack_from(content, at)
     (offset, length, seal, magic, crc, _, last_delta, first, latest, _, _, _, count) = fields
-    if magic != _MAGIC or length < _LEAST_LENGTH or offset < 0 or count < 1 or last_delta != count - 1:
+    if magic != _MAGIC or length < _LEAST_LENGTH or offset < 0 or last_delta < 0 or count < 0:
         return None
-    if seal != _seal(offset, length, crc):
+    if seal != _seal(offset, length, crc) or (last_delta != count - 1 and (count or length != _LEAST_LENGTH)):
         return None
-    return BatchHead(offset, length + LENGTH_START, count, first, latest, crc)
+    return BatchHead(offset, offset + last_delta + 1, length + LENGTH_START, count, first, latest, crc)
+
+
+def place(batch: Buffer, base_offset: int) -> BatchHead:
+    """Return the head that a sealed batch gets in the log at an offset."""
+    (_, length, _, _, crc, _, _, first, latest, _, _, _, count) = _HEAD.unpack_from(batch)
+    return BatchHead(base_offset, base_offset + count, length + LENGTH_START, count, first, latest, crc)
+
+
+def hole(base_offset: int, end_offset: int) -> bytes:
+    """Return a batch without records, for offsets that no record in the log has."""
+    last_delta = end_offset - base_offset - 1
+    body = _BODY.pack(0, last_delta, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, 0)
+    crc = crc32c(body)
+    return prefix(base_offset, HEAD_SIZE, crc) + _MAGIC_AND_CRC.pack(_MAGIC, crc) + body
 
 
 def read_sealed(batch: Buffer) -> tuple[int, int, int]:

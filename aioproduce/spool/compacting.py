@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from aioproduce.spool.batch_head import HEAD_SIZE
 from aioproduce.spool.dead_letter_table import compact_dead_letters
 from aioproduce.spool.directory import lock_queue
 from aioproduce.spool.disk import FileSystem
@@ -142,7 +143,9 @@ def _extent(directory: str, segment: Segment, following: Segment | None) -> Exte
             for batch in batches:
                 if limit is not None and batch.head.base_offset >= limit:
                     return None
-                size += batch.head.size
+                size += batch.head.size + (
+                    HEAD_SIZE if batch.head.base_offset > end else 0
+                )  # a hole before it
                 end = batch.head.end_offset
     finally:
         reader.close()

@@ -24,7 +24,7 @@ from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
     from aioproduce.core.batching.serialized_record import SerializedRecord
-    from aioproduce.spool.writer import Dropped
+    from aioproduce.spool.writer_messages import Dropped
 
 NAME: Final = "dead-letters.db"
 _SCHEMA: Final = """

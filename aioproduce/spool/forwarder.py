@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from aioproduce.drivers.base import Waiter
     from aioproduce.producer.life import ProducerLife
-    from aioproduce.spool.topic_queue import Sent, TopicQueue
+    from aioproduce.spool.sent_batch import SentBatch
+    from aioproduce.spool.topic_queue import TopicQueue
 
 _log = logging.getLogger("aioproduce.spool")
 
@@ -61,7 +62,7 @@ class TopicForwarder:
         self._window = window
         self._changed = changed
         self._is_idle = False
-        self._sent: deque[Sent] = deque()
+        self._sent: deque[SentBatch] = deque()
         self._under_way = 0
         self._pause = 0.0
         self._sends: list[Waiter] = []

@@ -171,7 +171,7 @@ def _look_at_segment(
         for head in _heads(file, segment.base_offset):
             if following is not None and head.base_offset >= following.base_offset:
                 break
-            if head.end_offset > position:
+            if head.end_offset > position and head.record_count:
                 oldest = head.first_timestamp if oldest is None else oldest
                 if not is_last_of_life:
                     break

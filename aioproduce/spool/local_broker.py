@@ -7,8 +7,8 @@ requests that an ordinary producer makes, each in one version.
 Invariants:
 
 1. Answers leave in the order of their requests, as a broker's do.
-2. The buffers of a Produce request are passed on to the writer as they are. A connection is lost only when the
-   writer uses none of them any more.
+2. The buffers of a Produce request are passed on to the writer as they are, but in direct mode. A connection is
+   lost only when the writer uses none of them any more.
 3. A batch that is certainly not in the log gets a code after which the producer tries again, or, if the queue is
    full, POLICY_VIOLATION. One that may be in the log gets UNKNOWN_SERVER_ERROR, after which it does not.
 """
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.spool.topic_log import PossiblyStoredError
-from aioproduce.spool.writer import Append, QueueIsFullError
+from aioproduce.spool.writer_messages import Append, QueueIsFullError
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.error_codes import KAFKA_STORAGE_ERROR, NONE, POLICY_VIOLATION, UNKNOWN_SERVER_ERROR
 from aioproduce.wire.primitives import read_uvarint
@@ -64,6 +64,8 @@ class LocalBroker:
         on_next_turn: Calls back in the loop's next turn.
         now: The clock of the deadlines of appends.
         max_block: Seconds that a batch may wait for room in a full queue.
+        on_arrival: Called with each batch before it is submitted; returns what the writer gets in its place, which
+            is another batch if the bytes were copied.
         on_stored: Called with the topic, the first offset and the end offset of each stored batch, before the
             producer is answered.
     """
@@ -74,12 +76,14 @@ class LocalBroker:
         on_next_turn: Callable[[Callable[[], None]], object],
         now: Callable[[], float],
         max_block: float,
+        on_arrival: Callable[[Append], Append],
         on_stored: Callable[[str, int, int], None],
     ) -> None:
         self.writer: SpoolWriter = writer
         self.on_next_turn: Callable[[Callable[[], None]], object] = on_next_turn
         self._now = now
         self._max_block = max_block
+        self.on_arrival: Callable[[Append], Append] = on_arrival
         self.on_stored: Callable[[str, int, int], None] = on_stored
         self._topics: dict[bytes, str] = {}
 
@@ -188,17 +192,23 @@ class LocalConnection:
                 pieces.skip_tags()
             pieces.skip_tags()
             request.topics.append((topic_id, appends))
-        self._under_way += 1
-        self.broker.writer.submit(request.appends())
+        writes: list[Append] = []
+        for append in request.appends():
+            writes.append(self.broker.on_arrival(append))
+            self._under_way += writes[-1] is append
+        self.broker.writer.submit(writes)
+
+    def left(self) -> None:
+        """Notice that the writer has left the buffers of a batch."""
+        self._under_way -= 1
+        if self._is_aborted and not self._under_way:
+            self._lost()
 
     def produced(self, answer: _Answer, frame: bytes) -> None:
-        """Send the answer to a Produce request, whose buffers the writer has left."""
+        """Send the answer to a Produce request."""
         answer.frame = frame
-        self._under_way -= 1
         if not self._is_aborted:
             self._flush()
-        elif not self._under_way:
-            self._lost()
 
     # -- Metadata ---
 
@@ -252,6 +262,8 @@ class _ProduceRequest:
 
     def answered(self, append: Append) -> None:
         """Accept the outcome of one batch; answer the request after the last."""
+        if append.buffers:
+            self._connection.left()
         if append.error is None:
             self._connection.broker.on_stored(append.topic, append.offset, append.end_offset)
         self._waits_for -= 1

@@ -5,7 +5,8 @@ up to the size that the writer has announced.
 
 Invariants:
 
-1. A batch is returned whole, with the right checksum, once, and after all batches with lower offsets.
+1. A batch is returned whole, with the right checksum, once, and after all batches with lower offsets. Holes are
+   passed over.
 2. Damage ends nothing: the bytes up to the next batch are copied to the quarantine, and reading goes on behind
    them.
 3. The end of an earlier life's last segment is not damage: a batch may have been half written when that life ended.
@@ -175,7 +176,9 @@ class LogReader:
             if not found:
                 if not self._skip(segment, extent, limit, is_last=is_last):
                     break
-            elif wanted := [batch for batch in found if batch.head.end_offset > self.offset]:
+            elif wanted := [
+                batch for batch in found if batch.head.end_offset > self.offset and batch.head.record_count
+            ]:
                 return wanted
         return []
 

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from aioproduce.spool.batch_head import BatchHead
     from aioproduce.spool.log_reader import Batch, LogReader
     from aioproduce.spool.quarantine import Damage
-    from aioproduce.spool.writer import Append, Dropped, SpoolWriter
+    from aioproduce.spool.writer import SpoolWriter
+    from aioproduce.spool.writer_messages import Append, Dropped
 
 # Rates of the health are over 10 to 15 s: long enough for a forwarder's pauses, short enough for an outage's begin.
 _RECENT: Final = Windows(3, 5.0)
@@ -96,7 +97,8 @@ class BacklogCount:
         if self._settled_to >= self._stored_to and not self._unread_bytes:
             self._first_timestamp = first_timestamp
         self._stored_to = end_offset
-        self._own_bytes += size
+        if end_offset > self._settled_to:  # else it was acknowledged before, in direct mode
+            self._own_bytes += size
 
     def read(self, heads: Sequence[BatchHead], unread_bytes: int) -> None:
         """Count what was read, in order; what was read before counts once.
@@ -129,16 +131,19 @@ class BacklogCount:
         self._sent_to = max(self._sent_to, head.end_offset)
         return is_again
 
-    def settled(self, head: BatchHead, records: int, following: BatchHead | None) -> None:
+    def settled(self, head: BatchHead, records: int, following: BatchHead | None, *, is_stored: bool) -> None:
         """Count a batch as settled.
 
         Args:
             head: The batch.
             records: Its records that were not settled before.
             following: The next batch, if it is read already.
+            is_stored: Whether it was counted as stored.
         """
         self._settled_to = max(self._settled_to, head.end_offset)
-        if head.base_offset < self._life_begins_at:
+        if not is_stored:
+            pass
+        elif head.base_offset < self._life_begins_at:
             self._earlier_records -= records
             self._earlier_bytes -= head.size
         else:
@@ -185,7 +190,8 @@ class BacklogCount:
     @property
     def records(self) -> int | None:
         """Records that wait; an estimate while there are unread bytes, None if nothing tells their size yet."""
-        counted = self._stored_to - max(self._settled_to, self._life_begins_at) + self._earlier_records
+        own = self._stored_to - max(self._settled_to, self._life_begins_at)
+        counted = max(own, 0) + self._earlier_records
         if not self._unread_bytes:
             return counted
         if not self._read_bytes:
@@ -249,7 +255,9 @@ class TopicMeasures:
         if self.count.sent(head):
             self._owner.sensors.resent.record(records, self._owner.now())
 
-    def settled(self, head: BatchHead, records: int, dead: int, following: BatchHead | None) -> None:
+    def settled(
+        self, head: BatchHead, records: int, dead: int, following: BatchHead | None, *, is_stored: bool
+    ) -> None:
         """Record the outcome of a batch.
 
         Args:
@@ -257,9 +265,10 @@ class TopicMeasures:
             records: Its records that were not settled before.
             dead: How many of them went to the dead letters.
             following: The next batch, if it is read already.
+            is_stored: Whether the disk has it.
         """
         owner, now = self._owner, self._owner.now()
-        self.count.settled(head, records, following)
+        self.count.settled(head, records, following, is_stored=is_stored)
         self._of_topic.forwarded.record(records - dead, now)
         owner.sensors.forwarded.record(records - dead, now)
         owner.recently_forwarded.record(records, now)

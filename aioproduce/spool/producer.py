@@ -51,7 +51,7 @@ from aioproduce.spool.spooled_delivery import SpooledDeliveries, SpooledGroup
 from aioproduce.spool.tasks import BackgroundTask, start_task
 from aioproduce.spool.topic_queue import PARTITION_HEADER
 from aioproduce.spool.transactional_forwarder import LostPosition
-from aioproduce.spool.writer import FullPolicy, SyncPolicy
+from aioproduce.spool.writer_settings import FullPolicy, SyncPolicy
 from aioproduce.wire.error_codes import POLICY_VIOLATION
 
 if TYPE_CHECKING:
@@ -105,6 +105,9 @@ class SpooledProducer(StoredPath):
             Readers must set `isolation.level=read_committed`.
         lost_position: For `exactly_once`, if the cluster has forgotten which records it has: `"resume"` from what
             is known here, or `"refuse"`.
+        direct: Whether a record goes to the disk and to the cluster at a time while nothing waits in front of it:
+            `send()` returns when the first of them has it. What the cluster acknowledges first is not written.
+            Not with `exactly_once`.
         segment_bytes: The most bytes of a file. A file is removed when all its records are forwarded.
         key_serializer: As for `Producer`.
         value_serializer: As for `Producer`.
@@ -133,6 +136,7 @@ class SpooledProducer(StoredPath):
         max_age_ms: float | None = None,
         exactly_once: bool = False,
         lost_position: str | LostPosition = LostPosition.RESUME,
+        direct: bool = False,
         segment_bytes: int = SEGMENT_BYTES,
         key_serializer: Callable[[Any], bytes | None] | None = None,
         value_serializer: Callable[[Any], bytes | None] | None = None,
@@ -155,10 +159,13 @@ class SpooledProducer(StoredPath):
                 exactly_once,
             ),
             lost_position,
+            direct,
         )
         self._directory_path = spool.directory
         self._settings = spool.writer_settings()
-        self._forwarding = Forwarding(config, spool.exactly_once, LostPosition(spool.lost_position))
+        self._forwarding = Forwarding(
+            config, spool.exactly_once, LostPosition(spool.lost_position), is_direct=spool.direct
+        )
         # Refuses settings that a queue's producer cannot have; its metrics are shown while a queue has none.
         self._template: Producer[bytes, bytes] = self._forwarding.producer(bytes(16))
         self._front: Producer[Any, Any] = Producer(_front_config(config))
@@ -205,6 +212,7 @@ class SpooledProducer(StoredPath):
             max_age_ms=queue.max_age_ms,
             exactly_once=queue.exactly_once,
             lost_position=queue.lost_position,
+            direct=queue.direct,
             **settings,
         )
 
@@ -231,7 +239,8 @@ class SpooledProducer(StoredPath):
             self._service = None
             raise
         broker = LocalBroker(
-            *(queue.writer, self._on_next_turn, time.monotonic, self.config.max_block, queue.was_stored)
+            *(queue.writer, self._on_next_turn, time.monotonic, self.config.max_block),
+            *(queue.arrived, queue.was_stored),
         )
         self._front._life.dial = broker.dial
         try:

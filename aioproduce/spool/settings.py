@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeAlias, final
 
 from aioproduce.errors import ConfigError
 from aioproduce.spool.transactional_forwarder import LostPosition
-from aioproduce.spool.writer import FullPolicy, SyncPolicy, WriterSettings
+from aioproduce.spool.writer_settings import FullPolicy, SyncPolicy, WriterSettings
 
 MAX_BYTES: Final = 10 * 1024**3
 SEGMENT_BYTES: Final = 16 * 1024**2
@@ -37,6 +37,7 @@ class Spool:
         max_age_ms: The most milliseconds that a record waits; None: no limit.
         exactly_once: Whether the cluster gets each record once, by transactions.
         lost_position: For `exactly_once`, if the cluster has forgotten which records it has.
+        direct: Whether a record goes to the disk and to the cluster at a time while nothing waits.
         segment_bytes: The most bytes of a file.
 
     Raises:
@@ -56,12 +57,19 @@ class Spool:
     max_age_ms: float | None = None
     exactly_once: bool = False
     lost_position: str | LostPosition = LostPosition.RESUME
+    direct: bool = False
 
     def __post_init__(self) -> None:
         for name in ("sync_interval_ms", "max_bytes", "segment_bytes", "max_age_ms"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigError(f"{name}: {value!r} is not above 0", key=name)
+        if self.direct and self.exactly_once:
+            raise ConfigError(
+                "direct: a record that goes to the cluster before it is on disk is in no transaction with its "
+                "position; leave out direct or exactly_once",
+                key="direct",
+            )
         object.__setattr__(self, "sync", _choice("sync", self.sync, SyncPolicy))
         object.__setattr__(self, "when_full", _choice("when_full", self.when_full, FullPolicy))
         object.__setattr__(self, "lost_position", _choice("lost_position", self.lost_position, LostPosition))

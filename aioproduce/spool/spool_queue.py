@@ -27,7 +27,9 @@ from aioproduce.spool.segments import LIFE_STEP
 from aioproduce.spool.tasks import BackgroundTask, start_task
 from aioproduce.spool.topic_queue import TopicQueue
 from aioproduce.spool.transactional_forwarder import LostPosition, TransactionalForwarder, name_of
-from aioproduce.spool.writer import Dropped, SpoolWriter, WriterSettings
+from aioproduce.spool.writer import SpoolWriter
+from aioproduce.spool.writer_messages import Dropped
+from aioproduce.spool.writer_settings import WriterSettings
 
 if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from aioproduce.spool.directory import SpoolDirectory
     from aioproduce.spool.health import TopicBacklog
     from aioproduce.spool.measuring import SpoolMeasures
+    from aioproduce.spool.writer_messages import Append
 
 _log = logging.getLogger("aioproduce.spool")
 
@@ -58,12 +61,14 @@ class Forwarding:
         config: The producer's settings.
         exactly_once: Whether each record comes once, by transactions.
         lost_position: For exactly once; see `LostPosition`.
+        is_direct: Whether records go to the cluster and to the disk at a time while nothing waits.
         is_closed_at_exit: Whether the owner closes it at the exit, and reports then.
     """
 
     config: ProducerConfig
     exactly_once: bool = False
     lost_position: LostPosition = LostPosition.RESUME
+    is_direct: bool = False
     is_closed_at_exit: bool = False
 
     def producer(self, spool_id: bytes) -> Producer[bytes, bytes]:
@@ -194,6 +199,8 @@ class SpoolQueue:
             task.cancel()
         if self._producer is not None:
             await self._producer.close(0)
+        for topic in self.topics.values():
+            topic.move_last()
         self.writer.close()
         while self._tasks or self._writer_runs:
             self._end_waiter = waiter = self._driver_of().make_waiter()
@@ -250,6 +257,10 @@ class SpoolQueue:
     def _window(self) -> int:
         share = self._forwarding.config.buffer_memory // (1 + len(self.topics))
         return max(_LEAST_WINDOW, min(_MOST_WINDOW, share))
+
+    def arrived(self, append: Append) -> Append:
+        """Notice a batch that is to be stored; return what the writer gets."""
+        return self.topic(append.topic).go_ahead(append) if self._forwarding.is_direct else append
 
     def was_stored(self, topic: str, base_offset: int, end_offset: int) -> None:
         """Notice a stored batch."""

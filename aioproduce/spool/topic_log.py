@@ -5,7 +5,8 @@
 
 Invariants:
 
-1. An append gets offsets that were never used, and its bytes go behind everything that was appended before.
+1. An append gets offsets that were never used, and its bytes go behind everything that was appended before. What it
+   passes over becomes a hole.
 2. What `sync()` has returned for is durable: the segment's content, its name, and the name of its directory.
 3. After an error of an append nothing of it is in the log. If that cannot be ensured, the segment is given up.
 4. After an error of a sync the segment is given up: its batches that are not durable are written to another one,
@@ -23,7 +24,15 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
-from aioproduce.spool.batch_head import HEAD_SIZE, PREFIX_SIZE, is_whole, prefix, read_head, read_sealed
+from aioproduce.spool.batch_head import (
+    HEAD_SIZE,
+    PREFIX_SIZE,
+    hole,
+    is_whole,
+    prefix,
+    read_head,
+    read_sealed,
+)
 from aioproduce.spool.position import Position
 from aioproduce.spool.segments import Extent, Segment, find_segments, next_life
 
@@ -156,13 +165,14 @@ class TopicLog:
 
     # -- append ---
 
-    def append(self, batches: Sequence[Sequence[Buffer]]) -> int:
+    def append(self, batches: Sequence[Sequence[Buffer]], at_least: Sequence[int] = ()) -> int:
         """Write as many of these batches as fit into one segment; return their number, at least one.
 
         They get the offsets from `next_offset` on.
 
         Args:
             batches: Sealed batches of our own, each in pieces, of which the first has the whole head.
+            at_least: The least offset of each; without it they are consecutive.
 
         Raises:
             OSError: if they could not be written. Nothing of them is in the log.
@@ -179,6 +189,10 @@ class TopicLog:
             size, record_count, crc = read_sealed(first)
             if count and at + size > self._segment_bytes:
                 break
+            if at_least and offset < at_least[count]:
+                pieces.append(hole(offset, at_least[count]))
+                at += HEAD_SIZE
+                offset = at_least[count]
             pieces += (prefix(offset, size, crc), memoryview(first)[PREFIX_SIZE:], *others)
             at += size
             offset += record_count
@@ -430,18 +444,18 @@ class TopicLog:
         segment = self.segments[0]
         first = max(segment.base_offset, self.position)
         end = max(int(self._ends_at(0)), first)
-        count = end - first if segment.extent is not None else self._records_of(segment, first)
+        count = self._records_of(segment, first, end)
         self.dropped_to = max(end, self.dropped_to)
         self.settle(end)
         return first, end, count
 
-    def _records_of(self, segment: Segment, first: int) -> int:
-        """Count the records of an earlier life's segment: it may end before the next one begins."""
+    def _records_of(self, segment: Segment, first: int, end: int) -> int:
+        """Count a segment's records between two offsets: it has holes, and may end before the next begins."""
         file = self._disk.open(f"{self._directory}/{segment.name}")
         count = at = 0
         try:
-            while (head := read_head(file.read(at, HEAD_SIZE))) is not None:
-                count += max(head.end_offset - max(head.base_offset, first), 0)
+            while (head := read_head(file.read(at, HEAD_SIZE))) is not None and head.base_offset < end:
+                count += max(head.end_offset - max(head.base_offset, first), 0) if head.record_count else 0
                 at += head.size
         finally:
             file.close()

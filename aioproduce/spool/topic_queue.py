@@ -5,7 +5,8 @@ something is sent and settled; how is here.
 
 Invariants:
 
-1. Batches are sent in the order of the log. A new record never overtakes one that was stored before it.
+1. Batches are sent in the order of the log. A new record never overtakes one that was stored before it: in direct
+   mode a batch goes ahead of the log only if everything before it was read or has gone ahead.
 2. A record that is sent again has the same id, in the header `ap.id`: the id of the life that stored it, and its
    offset.
 3. The position moves over a batch when each of its records is acknowledged, in the dead letters, or dropped, and
@@ -18,7 +19,6 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, final
@@ -31,11 +31,14 @@ from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.errors import InvalidRecordError, PartitionerError, SpoolDroppedError, StillSpooledError
 from aioproduce.producer.deliveries import Deliveries
 from aioproduce.records import TopicPartition
+from aioproduce.spool.batch_head import place, read_sealed
+from aioproduce.spool.direct_append import DirectAppend
+from aioproduce.spool.log_reader import Batch
+from aioproduce.spool.sent_batch import SentBatch
 from aioproduce.spool.spooled_delivery import Groups, SpooledGroup
-from aioproduce.spool.writer import Dropped, Settle
+from aioproduce.spool.writer_messages import Append, Dropped, Settle
 
 if TYPE_CHECKING:
-    from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.drivers.base import Driver
     from aioproduce.errors import DeliveryError
     from aioproduce.producer.life import ProducerLife
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from aioproduce.spool.dead_letters import DeadLetters
     from aioproduce.spool.directory import SpoolDirectory
     from aioproduce.spool.health import TopicBacklog
-    from aioproduce.spool.log_reader import Batch, LogReader
+    from aioproduce.spool.log_reader import LogReader
     from aioproduce.spool.measuring import TopicMeasures
     from aioproduce.spool.quarantine import Damage
     from aioproduce.spool.writer import SpoolWriter
@@ -62,34 +65,9 @@ _MOST_ROWS: Final = 1024
 _MOVE_EVERY: Final = 0.2
 # A topic of the local broker has at most five batches under way, so a task that wakes finds its batch here.
 _LATEST: Final = 16
+# Batches that wait to go ahead: if the cluster is slower, the log has the others.
+_MOST_AHEAD: Final = 4
 _PARTITION_BYTES: Final = PARTITION_HEADER.encode()
-
-
-@final
-@dataclass(slots=True)
-class Sent:
-    """A batch of the log that was sent, until it is settled.
-
-    Attributes:
-        batch: The batch.
-        rows: Its records.
-        deliveries: Their deliveries by the cluster, in their order; those of `left_out` have none.
-        first: The first row that was sent.
-        left_out: Rows that were not sent, since they are in the dead letters, in order.
-    """
-
-    batch: Batch
-    rows: BatchRows
-    deliveries: Deliveries
-    first: int
-    left_out: list[int]
-
-    def row(self, index: int) -> int:
-        """Return the row of a delivery."""
-        row = self.first + index
-        for left_out in self.left_out:
-            row += left_out <= row
-        return row
 
 
 @final
@@ -146,11 +124,15 @@ class TopicQueue:
         self._measures = measures
         self._latest: deque[SpooledGroup] = deque(maxlen=_LATEST)
         self._keepers: list[list[SpooledGroup]] = []
-        # What was read and not sent: only records whose `send()` is about to return are sent, so that each finds
-        # its group before its outcome comes.
+        # What was read or goes ahead of the log, and was not sent. What is read is sent when its `send()` is about
+        # to return, so that it finds its group before its outcome comes.
         self._ahead: deque[Batch] = deque()
-        self._stored_to = writer.life_begins_at(topic)
-        self._read_to = reader.offset
+        self._stored_to = writer.life_begins_at(topic)  # or settled in direct mode
+        self._read_to = reader.offset  # or gone ahead
+        self._grouped_to = 0
+        self._next_offset = self._stored_to  # of direct mode
+        self._goes_to = 0  # what has gone ahead
+        self._direct: deque[DirectAppend] = deque()
         self._buried: dict[int, BaseException] = {}  # by offset, until the position is behind it
         self._ending: StillSpooledError | None = None
         self._is_moving = False
@@ -162,6 +144,32 @@ class TopicQueue:
 
     def stored(self, base_offset: int, end_offset: int) -> None:
         """Notice a new batch in the log, before the tasks that sent its records."""
+        if base_offset >= self._grouped_to:  # it has not gone ahead
+            self._make_group(base_offset, end_offset)
+        self._stored_to = max(end_offset, self._stored_to)
+        self.has_new()
+
+    def go_ahead(self, append: Append) -> Append:
+        """Let a new batch go to the cluster before it is on disk, if nothing is in front of it: direct mode.
+
+        Returns:
+            What the writer gets. In any case it has its offset, which is part of the records' ids.
+        """
+        count = read_sealed(append.buffers[0])[1]
+        base = append.at_least = self._next_offset
+        end = self._next_offset = base + count
+        if self._read_to < base or len(self._ahead) >= _MOST_AHEAD or self.blocked_by is not None:
+            return append
+        append.offset, append.end_offset = base, end
+        direct = DirectAppend(append, self._driver.on_turn)
+        self._direct.append(direct)
+        self._ahead.append(Batch(place(direct.content, base), memoryview(direct.content)))
+        self._make_group(base, end)
+        self._read_to = self._goes_to = end
+        self.has_new()
+        return direct.write
+
+    def _make_group(self, base_offset: int, end_offset: int) -> None:
         group = SpooledGroup(self.topic, base_offset, end_offset, self._driver.make_waiter)
         if self._ending is not None:
             group.fail(self._ending)
@@ -169,8 +177,7 @@ class TopicQueue:
         self._latest.append(group)
         for kept in self._keepers:
             kept.append(group)
-        self._stored_to = end_offset
-        self.has_new()
+        self._grouped_to = end_offset
 
     @contextmanager
     def keeping_groups(self) -> Iterator[list[SpooledGroup]]:
@@ -210,6 +217,8 @@ class TopicQueue:
                 group.fail(error)
         while self._ahead and self._ahead[0].head.end_offset <= dropped.end_offset:
             self._ahead.popleft()
+        while self._direct and self._direct[0].end_offset <= dropped.end_offset:
+            self._direct.popleft()  # it was stored
         self._moved_to = max(self._moved_to, dropped.end_offset)
         self.has_new()
 
@@ -224,6 +233,13 @@ class TopicQueue:
         for group in list(self.groups.values()):
             if not group.is_settled:
                 group.fail(ending)
+        self._fail_direct()
+
+    def _fail_direct(self) -> None:
+        """Leave to the disk what has gone ahead and is not settled."""
+        self._goes_to = 0
+        while self._direct:
+            self._direct.popleft().failed()
 
     def close(self) -> None:
         """Give up, and close the file that is read."""
@@ -236,7 +252,7 @@ class TopicQueue:
     @property
     def next_batch(self) -> Batch | None:
         """The next batch to send, if it was read."""
-        if self._ahead and self._ahead[0].head.end_offset <= self._stored_to:
+        if self._ahead and self._ahead[0].head.end_offset <= max(self._stored_to, self._goes_to):
             return self._ahead[0]
         return None
 
@@ -247,14 +263,14 @@ class TopicQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that is stored was sent."""
+        """Whether everything that is stored or goes ahead was sent."""
         return not self._ahead and self._read_to >= self._stored_to
 
     async def read_ahead(self) -> None:
         """Read the next batches of the log."""
         stored_to = self._stored_to
         segments = self._writer.segments(self.topic)
-        self._reader.pass_over(self._writer.dropped_to(self.topic))
+        self._reader.pass_over(max(self._writer.dropped_to(self.topic), self._read_to))
         batches = await self._read(self._reader.read, segments, _READ_BYTES)
         self._ahead += batches
         self._measures.read(batches, self._reader)
@@ -267,14 +283,15 @@ class TopicQueue:
         self._read_to = self._ahead[-1].head.end_offset if self._ahead else stored_to
 
     def begin_again(self, offset: int) -> None:
-        """Send everything from an offset on, also what was sent before."""
+        """Send everything from an offset on, also what was sent before, and from the log."""
+        self._fail_direct()
         self._ahead.clear()
         self._reader.begin_at(offset)
         self._read_to = offset
 
     # -- sending ---
 
-    async def send_next(self, life: ProducerLife | TransactionLife, settled_to: int) -> Sent:
+    async def send_next(self, life: ProducerLife | TransactionLife, settled_to: int) -> SentBatch:
         """Send the next batch, and return it.
 
         Args:
@@ -301,7 +318,7 @@ class TopicQueue:
         if self._ahead and self._ahead[0] is batch:  # it was not dropped meanwhile
             self._ahead.popleft()
         self._measures.sent(head, len(deliveries))
-        return Sent(batch, rows, deliveries, first, self._buried_rows(head, first))
+        return SentBatch(batch, rows, deliveries, first, self._buried_rows(head, first))
 
     def _buried_rows(self, head: BatchHead, first: int) -> list[int]:
         """Return the rows of a batch from one on that are in the dead letters, in order."""
@@ -376,7 +393,7 @@ class TopicQueue:
 
     # -- settling ---
 
-    async def bury(self, sent: Sent, failed: dict[int, DeliveryError]) -> DeliveryError | None:
+    async def bury(self, sent: SentBatch, failed: dict[int, DeliveryError]) -> DeliveryError | None:
         """Put what the cluster will never accept into the dead letters; return another failure, if there is one.
 
         Args:
@@ -391,7 +408,7 @@ class TopicQueue:
                 await self._bury(self._record(sent.rows, row, offset), offset, error)
         return others[0] if others else None
 
-    def settle(self, sent: Sent, following: Sent | None) -> None:
+    def settle(self, sent: SentBatch, following: SentBatch | None) -> None:
         """Settle a batch, all of whose records are acknowledged or buried: its deliveries end.
 
         Args:
@@ -407,10 +424,19 @@ class TopicQueue:
         count = len(sent.deliveries) + len(sent.left_out)
         self.forwarded += count - len(errors)
         batch = following.batch if following is not None else self._ahead[0] if self._ahead else None
-        self._measures.settled(head, count, len(errors), None if batch is None else batch.head)
+        following_head = None if batch is None else batch.head
+        self._measures.settled(head, count, len(errors), following_head, is_stored=self._end_direct(head))
         group = self.groups.get(head.base_offset)
         if group is not None and not group.is_settled:
-            group.settle(_WithGaps(sent) if sent.left_out else sent.deliveries, sent.first, errors)
+            group.settle(sent.outcomes(), sent.first, errors)
+
+    def _end_direct(self, head: BatchHead) -> bool:
+        """End the `send()` of a settled batch, if it has gone ahead; return whether the disk has it."""
+        if not self._direct or self._direct[0].end_offset > head.end_offset:
+            return True
+        direct = self._direct.popleft()
+        direct.acknowledged()
+        return direct.is_written
 
     # -- the position ---
 
@@ -449,26 +475,17 @@ class TopicQueue:
         self._moved_at = self._driver.now()
         self._writer.settle(Settle(self.topic, position, partial(self._moved, position)))
 
+    def move_last(self) -> None:
+        """Move the position for the last time, if it is to be moved."""
+        if self._moves_to is not None:
+            self.move_now()
+
     def _moved(self, position: int, error: OSError | None) -> None:
         self._is_moving = False
         if error is not None and self._moves_to is None:
             self._moves_to = position  # tried again
         self.was_moved()
         self._changed()
-
-
-@final
-class _WithGaps:
-    """The deliveries of a batch of which rows were not sent, as if they had been."""
-
-    __slots__ = ("_sent",)
-
-    def __init__(self, sent: Sent) -> None:
-        self._sent = sent
-
-    def __getitem__(self, index: int) -> DeliveryFuture:
-        row = self._sent.first + index
-        return self._sent.deliveries[index - sum(left_out < row for left_out in self._sent.left_out)]
 
 
 def _nobody_waits() -> None:

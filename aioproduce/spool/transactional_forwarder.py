@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from aioproduce.producer.producer import Producer
     from aioproduce.producer.transactions import Transaction
     from aioproduce.spool.directory import SpoolDirectory
-    from aioproduce.spool.topic_queue import Sent, TopicQueue
+    from aioproduce.spool.sent_batch import SentBatch
+    from aioproduce.spool.topic_queue import TopicQueue
     from aioproduce.spool.writer import SpoolWriter
 
 _log = logging.getLogger("aioproduce.spool")
@@ -124,8 +125,8 @@ class TransactionalForwarder:
         self._highest: dict[str, int] = {}  # what this process may have committed
         self._pauses: dict[str, _Pause] = {}
         self._shown: set[str] = set()
-        self._sent: list[tuple[TopicQueue, Sent]] = []
-        self._in_doubt: list[tuple[TopicQueue, Sent]] = []
+        self._sent: list[tuple[TopicQueue, SentBatch]] = []
+        self._in_doubt: list[tuple[TopicQueue, SentBatch]] = []
         self._committed_at = 0.0
         self._is_busy = True
         self._waiters: list[Waiter] = []
@@ -365,8 +366,8 @@ class TransactionalForwarder:
         sent, self._sent = self._sent, []
         self._committed_at = self._driver.now()
         self._positions |= ends
-        following: dict[TopicQueue, Sent] = {}
-        after: list[Sent | None] = []
+        following: dict[TopicQueue, SentBatch] = {}
+        after: list[SentBatch | None] = []
         for queue, each in reversed(sent):
             after.append(following.get(queue))
             following[queue] = each

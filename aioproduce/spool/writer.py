@@ -18,19 +18,19 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from aioproduce.spool.batch_head import first_timestamp, read_sealed
 from aioproduce.spool.topic_log import PossiblyStoredError, TopicLog
+from aioproduce.spool.writer_messages import Append, Dropped, QueueIsFullError, Settle
+from aioproduce.spool.writer_settings import FullPolicy, SyncPolicy, WriterSettings
 
 if TYPE_CHECKING:
-    from aioproduce.spool.disk import Buffer, Disk
+    from aioproduce.spool.disk import Disk
     from aioproduce.spool.segments import Segment
 
 _log = logging.getLogger("aioproduce.spool")
@@ -41,123 +41,6 @@ PARTITION_SUFFIX: Final = "-0"
 
 _SEGMENTS_IN_AGE: Final = 8
 """A segment of a queue with an age limit takes records for this share of it, so the limit is exact to that."""
-
-
-class SyncPolicy(Enum):
-    """When a record is durable."""
-
-    ALWAYS = "always"
-    """Before `send()` returns."""
-    INTERVAL = "interval"
-    """At the latest an interval after `send()` has returned; the process may be killed, the machine may not lose
-    power before."""
-    OS = "os"
-    """When the operating system writes its cache, as for any other file."""
-
-
-class FullPolicy(Enum):
-    """What happens to a new record if the queue is full."""
-
-    BLOCK = "block"
-    """`send()` waits for room, at most `max.block.ms`."""
-    REJECT = "reject"
-    """`send()` raises at once."""
-    DROP_OLDEST = "drop_oldest"
-    """The oldest records of the queue make room. They are counted, and marked in the dead letters' database."""
-
-
-class QueueIsFullError(Exception):
-    """An append found no room in time."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class WriterSettings:
-    """Settings of a writer.
-
-    Attributes:
-        segment_bytes: A segment's most bytes.
-        max_bytes: The most bytes of all logs together, but for one group.
-        sync: When records are durable.
-        sync_interval: Seconds, for `SyncPolicy.INTERVAL`.
-        when_full: What happens to records that find no room.
-        max_age: Seconds after which records are dropped that wait; infinite by default.
-    """
-
-    segment_bytes: int = 16 * 1024 * 1024
-    max_bytes: int = 10 * 1024 * 1024 * 1024
-    sync: SyncPolicy = SyncPolicy.ALWAYS
-    sync_interval: float = 0.2
-    when_full: FullPolicy = FullPolicy.BLOCK
-    max_age: float = inf
-
-
-@final
-@dataclass(slots=True)
-class Append:
-    """A batch to append.
-
-    Attributes:
-        topic: The topic.
-        buffers: The sealed batch in pieces. They do not change until the append is answered.
-        size: Its bytes.
-        deadline: When it fails if there is no room, on `time.monotonic()`.
-        answer: Called in the loop with the append itself, when `offset` or `error` is set.
-        offset: The first record's offset.
-        end_offset: The offset behind the last.
-        first_timestamp: The first record's time, in milliseconds since the epoch; set with `offset`.
-        has_waited: Whether it found the queue full.
-        error: Why it is not in the log. `PossiblyStoredError`: it may be.
-    """
-
-    topic: str
-    buffers: Sequence[Buffer]
-    size: int
-    deadline: float
-    answer: Callable[[Append], None]
-    offset: int = -1
-    end_offset: int = -1
-    first_timestamp: int = 0
-    has_waited: bool = False
-    error: Exception | None = field(default=None)
-
-
-@final
-@dataclass(slots=True)
-class Settle:
-    """A position to move.
-
-    Attributes:
-        topic: The topic.
-        position: Everything before it is settled.
-        answer: Called in the loop with the error, or None.
-    """
-
-    topic: str
-    position: int
-    answer: Callable[[OSError | None], None]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """Records that were dropped.
-
-    Attributes:
-        topic: The topic.
-        first_offset: The first offset.
-        end_offset: The offset behind the last; between them may be offsets that nobody used.
-        record_count: The number of records.
-        size: The bytes of their file.
-        reason: Why, as a clause.
-    """
-
-    topic: str
-    first_offset: int
-    end_offset: int
-    record_count: int
-    size: int
-    reason: str
 
 
 class SpoolWriter:
@@ -383,6 +266,9 @@ class SpoolWriter:
         has_room = False
         while self._appends:
             append = self._appends[0]
+            if append.is_cancelled:
+                self._appends.popleft()
+                continue
             if stored + append.size > self._settings.max_bytes and not append.has_waited:
                 stored -= self._drop_settled()
             if stored + append.size <= self._settings.max_bytes or not stored or drops:
@@ -446,12 +332,12 @@ class SpoolWriter:
         before = log.stored_bytes
         try:
             while done < len(group):
-                count = log.append([append.buffers for append in group[done:]])
+                rest = group[done:]
                 offset = log.next_offset
-                for append in reversed(group[done : done + count]):
-                    append.end_offset = offset
-                    offset -= read_sealed(append.buffers[0])[1]
-                    append.offset = offset
+                count = log.append([append.buffers for append in rest], [append.at_least for append in rest])
+                for append in rest[:count]:
+                    append.offset = max(offset, append.at_least)
+                    offset = append.end_offset = append.offset + read_sealed(append.buffers[0])[1]
                     append.first_timestamp = first_timestamp(append.buffers[0])
                 done += count
         finally:
@@ -487,7 +373,9 @@ class SpoolWriter:
             self._sync(log, [])
 
     def _settle(self, settle: Settle) -> OSError | None:
-        log = self._logs[settle.topic]
+        log = self._logs.get(settle.topic)
+        if log is None:  # in direct mode nothing of the topic was written
+            return None
         before = log.stored_bytes
         try:
             log.settle(settle.position)

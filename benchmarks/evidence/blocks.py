@@ -130,7 +130,12 @@ BLOCKS: Final[Mapping[str, Block]] = {
     "lake": Block(("lake",), tables.lake),
     "outage": Block(("outage",), spool_tables.outage("outage"), plots.outage),
     "long-cut": Block(("long-cut",), spool_tables.outage("long-cut")),
-    "kill-forwarding": Block(("kill-forwarding",), spool_tables.kill_forwarding),
+    "kill-forwarding": Block(
+        spool_tables.KILLS,
+        spool_tables.kill_forwarding,
+        is_partial=True,
+        name="A service with a queue, killed",
+    ),
     "kill-land": Block(("kill-land",), tables.counts("kill-land")),
     "fuzz": Block(("fuzz",), tables.fuzz),
     "mutation": Block(("mutation",), tables.counts("mutation")),

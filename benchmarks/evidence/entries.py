@@ -195,6 +195,15 @@ def _tests(name: str, title: str, minutes: float, path: str, **environment: str)
     return Entry(name, title, command, minutes, medians.of_junit, environment=environment, has_kafka=True)
 
 
+def _kills(name: str, mode: str) -> Entry:
+    """Kill a service with a queue that forwards in a mode."""
+    title = f"A service with a queue killed 100 times, a million records, brokers bounced: {mode}"
+    command = ("-m", "tests.spool.kill_forwarding", "--mode", mode, "--json")
+    return Entry(
+        name, title, command, 10, medians.of_counts, ("--records", "20000", "--kills", "2"), has_kafka=True
+    )
+
+
 _CHAOS: Final = ("-m", "tests.chaos", "--json")
 _SEEDS: Final = ("-m", "tests.simulation", "--json")
 
@@ -231,9 +240,9 @@ _PROOFS: Final = (
           ("-m", "examples.outage", "--faults", "network", "--rate", "5000", "--seconds", "160",
            "--folder", "build/evidence/long-cut", "--json", "{json}"), 4, medians.of_outage,
           ("--seconds", "12"), has_kafka=True),
-    Entry("kill-forwarding", "A service with a queue killed 100 times, a million records, brokers bounced",
-          ("-m", "tests.spool.kill_forwarding", "--json"), 10, medians.of_counts,
-          ("--records", "20000", "--kills", "2"), has_kafka=True),
+    _kills("kill-forwarding", "at-least-once"),
+    _kills("kill-forwarding-direct", "direct"),
+    _kills("kill-forwarding-exactly-once", "exactly-once"),
     Entry("kill-land", "land and compact killed, two million rows", ("-m", "tests.spark.kill_land", "--compact"), 8,
           medians.of_counts, ("--rows", "40000", "--kills", "1"), libraries=_SPARK, has_kafka=True),
     Entry("fuzz", "Hostile bytes, a minute for each target", ("-m", "tests.fuzz", "--seconds", "60", "--json"), 16,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from benchmarks.evidence.markdown import count, table
 from benchmarks.evidence.tables import Documents, Render
 from benchmarks.spool.tables import PARTS
 from examples.outage.report import COUNTS
+
+KILLS: Final = ("kill-forwarding", "kill-forwarding-direct", "kill-forwarding-exactly-once")
+"""The results of a killed service, one for each mode."""
 
 
 def outage(entry: str) -> Render:
@@ -31,11 +36,11 @@ def outage(entry: str) -> Render:
 
 
 def kill_forwarding(documents: Documents) -> str:
-    """Return what was done, and the audit's counts."""
-    figures = documents["kill-forwarding"]["figures"]
-    done = {"kills of the service": "kills", "brokers stopped or killed": "bounces"}
-    rows = [[text, count(figures[name])] for text, name in done.items()]
-    return table(("what", "count"), [*rows, *([text, count(figures[name])] for name, text in COUNTS.items())])
+    """Return what was done, and the audit's counts, by mode."""
+    every = [documents[entry]["figures"] for entry in KILLS if entry in documents]
+    done = {"kills": "kills of the service", "bounces": "brokers stopped or killed"}
+    rows = [[text, *(count(each[name]) for each in every)] for name, text in {**done, **COUNTS}.items()]
+    return table(("count", *(each["mode"] for each in every)), rows)
 
 
 def spool(documents: Documents) -> str:

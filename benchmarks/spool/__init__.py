@@ -6,6 +6,7 @@
 | `append` | putting records on disk by policy, next to a producer's own sending |
 | `always` | `sync="always"` next to bare writes and syncs of the same bytes |
 | `drain` | forwarding a backlog, next to `send_many` of the same records |
+| `direct` | how long `send()` takes in direct mode |
 | `startup` | a start with 50 GB on disk, and the memory of forwarding |
 | `peers` | persist-queue and rsyslog |
 

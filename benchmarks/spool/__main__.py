@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.null_broker import NullBroker, null_broker
-from benchmarks.spool import always, append, drain, peers, startup
+from benchmarks.spool import always, append, direct, drain, peers, startup
 from benchmarks.spool.tables import PARTS, Rows
 from benchmarks.spool.workload import PARTITIONS, TOPIC, Target, scratch
 
@@ -40,6 +40,9 @@ def measure(
     if "drain" in parts:
         told["drain"], each = drain.measure(broker, folder, rounds, scale, show)
         targets.append(each)
+    if "direct" in parts:
+        told["direct"], more = direct.measure(broker, folder, rounds, scale, show)
+        targets += more
     if "start-up" in parts:
         told["start-up"], more = startup.measure(broker, folder, min(rounds, 3), show)
         targets += more

@@ -75,6 +75,23 @@ def drain(figures: Mapping[str, Any]) -> Rows:
     ]
 
 
+def direct(figures: Sequence[Mapping[str, Any]]) -> Rows:
+    """Return how long calls took with each cluster."""
+    return [
+        ["a cluster that", "a call returns when the record is", "p50, ms", "p99, ms", "written to disk"],
+        *(
+            [
+                row["cluster"],
+                row["contender"],
+                f"{row['p50_ms']:.3f}",
+                f"{row['p99_ms']:.3f}",
+                f"{row['written']:.0%}",
+            ]
+            for row in figures
+        ),
+    ]
+
+
 def start_up(figures: Mapping[str, Any]) -> Rows:
     """Return the start, and what its files have."""
     files = (
@@ -138,6 +155,7 @@ PARTS: Final[Mapping[str, Callable[[Any], Rows]]] = {
     "append": append,
     "always": always,
     "drain": drain,
+    "direct": direct,
     "start-up": start_up,
     "peers": peers,
     "targets": targets,

@@ -129,7 +129,7 @@ def nobody() -> Iterator[str]:
 @asynccontextmanager
 async def queue(servers: str, folder: Path, sync: str, **more: Any) -> AsyncIterator[SpooledProducer]:
     """Open a queue that is closed without forwarding what it has left."""
-    producer = SpooledProducer(servers, directory=folder / "spool", sync=sync, **SETTINGS, **more)
+    producer = SpooledProducer(servers, directory=folder / "spool", sync=sync, **{**SETTINGS, **more})
     await producer.start()
     try:
         yield producer

@@ -22,7 +22,7 @@ from aioproduce.spool import SpooledProducer
 from examples.outage.journal import Journal, Journals
 
 TOPIC: Final = "orders"
-MODES: Final = ("at-least-once", "exactly-once")
+MODES: Final = ("at-least-once", "exactly-once", "direct")
 CUSTOMERS: Final = 50
 TURN: Final = 0.005
 """Seconds between two turns of the clock that makes the calls."""
@@ -72,7 +72,10 @@ async def main(options: argparse.Namespace) -> None:
     journals = Journals(options.journals)
     left = options.records - journals.records()
     life = len(journals.lives()) + 1
-    more: dict[str, Any] = {"exactly_once": True} if options.mode == "exactly-once" else {}
+    more: dict[str, Any] = {
+        "exactly_once": options.mode == "exactly-once",
+        "direct": options.mode == "direct",
+    }
     with Journal(journals.file_of(life)) as journal:
         async with SpooledProducer(
             options.bootstrap_servers,

@@ -41,7 +41,7 @@ class Plan:
         records: The records of all lives of the service together.
         rate: Records a second.
         sync: The service's policy.
-        mode: `at-least-once` or `exactly-once`.
+        mode: `at-least-once`, `exactly-once`, or `direct`, which is at least once, too.
         faults: Those of `FAULTS` that come.
     """
 

@@ -52,6 +52,22 @@ def _curve(name: str) -> list[Result]:
     ]
 
 
+_KILLED = {
+    "returned": 1_000_000,
+    "read": 1_200_000,
+    "distinct": 1_100_000,
+    "unreturned": 100_000,
+    "lost": 0,
+    "repeated": 100_000,
+    "unlike": 0,
+    "twice": 0,
+    "shared": 0,
+    "misordered": 0,
+    "foreign": 0,
+    "kills": 100,
+    "bounces": 40,
+    "wrong": {},
+}
 _SENT = {
     "attempts": 1000.0,
     "cpu_ms_each": 1.5,
@@ -188,6 +204,15 @@ FIGURES: dict[str, Any] = {
             "drained_cpu_us": 0.4,
             "sent_cpu_us": 0.2,
         },
+        "direct": [
+            {
+                "cluster": "answers at once",
+                "contender": "direct: send()",
+                "p50_ms": 0.2,
+                "p99_ms": 0.5,
+                "written": 0.25,
+            }
+        ],
         "start-up": {
             "segments": 3_000,
             "segments_with_records": 20,
@@ -321,23 +346,9 @@ FIGURES: dict[str, Any] = {
         "send_p50_ms": [[0.1, 1.0], [0.2, 1.1], [30.0, 1.0]],
         "send_p99_ms": [[0.1, 2.0], [0.2, 2.1], [30.0, 2.0]],
     },
-    "kill-forwarding": {
-        "returned": 1_000_000,
-        "read": 1_200_000,
-        "distinct": 1_100_000,
-        "unreturned": 100_000,
-        "lost": 0,
-        "repeated": 100_000,
-        "unlike": 0,
-        "twice": 0,
-        "shared": 0,
-        "misordered": 0,
-        "foreign": 0,
-        "kills": 100,
-        "bounces": 40,
-        "is_exactly_once": False,
-        "wrong": {},
-    },
+    "kill-forwarding": _KILLED | {"mode": "at-least-once"},
+    "kill-forwarding-direct": _KILLED | {"mode": "direct"},
+    "kill-forwarding-exactly-once": _KILLED | {"mode": "exactly-once"},
     "kill-land": {"sent": 2_000_000, "rows": 2_000_000, "lost": 0, "duplicated": 0, "is_right": True},
     "fuzz": [{"name": "sender", "runs": 1000, "edges": 300, "crash": None}],
     "mutation": [{"mutant": "a", "status": "killed"}, {"mutant": "b", "status": "survived"}],

@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-import os
 import shutil
 import socket
 import sqlite3
-import threading
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 
@@ -35,12 +31,14 @@ from aioproduce.errors import (
 )
 from aioproduce.spool import SpooledProducer
 from aioproduce.spool.directory import SpoolDirectory
-from aioproduce.spool.disk import Buffer, File, FileSystem
 from aioproduce.testing import FakeCluster
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
 from tests.drivers.concurrency import gather, spawn
 from tests.drivers.producing import until
+from tests.drivers.spool_disks import HeldDisk, broken, held
+
+__all__ = ["broken", "held"]
 
 
 @pytest.fixture
@@ -370,53 +368,6 @@ async def test_a_closed_one_takes_nothing_more(cluster: FakeCluster, spool: Path
         await producer.start()
 
 
-class _Broken(FileSystem):
-    """A file system of which calls of some kinds fail, as often as `failures` says."""
-
-    failures: ClassVar[dict[str, list[int]]] = {}
-
-    def create(self, path: str) -> File:
-        _fail("create")
-        return _BrokenFile(super().create(path))
-
-    def open(self, path: str) -> File:
-        return _BrokenFile(super().open(path))
-
-
-class _BrokenFile:
-    """A file of it."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        _fail("write")
-        self._file.write(offset, buffers)
-
-    def sync(self) -> None:
-        _fail("sync")
-        self._file.sync()
-
-
-def _fail(kind: str) -> None:
-    numbers = _Broken.failures.get(kind)
-    if numbers:
-        number = numbers.pop(0)
-        raise OSError(number, os.strerror(number))
-
-
-@pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
-    """The errors of the next calls, by kind of call."""
-    failures: dict[str, list[int]] = {}
-    monkeypatch.setattr(_Broken, "failures", failures)
-    monkeypatch.setattr("aioproduce.spool.spool_queue.FileSystem", _Broken)
-    return failures
-
-
 async def test_a_disk_that_is_full_for_a_while_costs_no_record(
     cluster: FakeCluster, spool: Path, broken: dict[str, list[int]]
 ) -> None:
@@ -461,33 +412,10 @@ async def test_a_record_that_no_disk_takes_fails_and_says_whether_it_may_be_stor
     assert [value for value in _values(cluster, "one") if value != b"2"] == [b"1", b"3"]
 
 
-class _Held(FileSystem):
-    """A file system whose files write when `may_write` is set."""
-
-    may_write: ClassVar[threading.Event]
-    is_waited_for: ClassVar[threading.Event]
-
-    def create(self, path: str) -> File:
-        return _HeldFile(super().create(path))
-
-
-class _HeldFile(_BrokenFile):
-    """A file of it."""
-
-    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        if not _Held.may_write.is_set():
-            _Held.is_waited_for.set()
-            _Held.may_write.wait()
-        self._file.write(offset, buffers)
-
-
 async def test_a_call_that_is_cancelled_ends_at_once_and_disturbs_no_other(
-    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, spool: Path, held: type[HeldDisk]
 ) -> None:
-    monkeypatch.setattr("aioproduce.spool.spool_queue.FileSystem", _Held)
-    monkeypatch.setattr(_Held, "may_write", may_write := threading.Event(), raising=False)
-    monkeypatch.setattr(_Held, "is_waited_for", is_waited_for := threading.Event(), raising=False)
-    may_write.set()
+    may_write, is_waited_for = held.may_write, held.is_waited_for
     async with SpooledProducer(cluster.bootstrap_servers, directory=spool, sync="os") as producer:
         await producer.send("one", b"0")
         await producer.flush()  # no move of the position waits, too

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproduce.spool import SpooledProducer
+from aioproduce.spool.disk import FileSystem
+from aioproduce.spool.topic_log import TopicLog
+from tests.spool.batches import make_batch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,6 +17,15 @@ if TYPE_CHECKING:
     from tests.kafka_tools import KafkaTools
 
 pytestmark = pytest.mark.kafka
+
+
+def test_kafka_reads_a_log_with_a_hole(tmp_path: Path, kafka_tools: KafkaTools) -> None:
+    log = TopicLog(FileSystem(), str(tmp_path / "orders-0"), 100_000, keeps=True)
+    log.append([[make_batch([b"0", b"1"])], [make_batch([b"5"])]], [0, 5])
+    log.close()
+    first, hole, last = kafka_tools.dump_log([tmp_path / "orders-0" / "00000000000000000000.log"])
+    assert [record.offset for record in (*first.records, *last.records)] == [0, 1, 5]
+    assert (hole.base_offset, hole.last_offset, hole.count, hole.records) == (2, 4, 0, ())
 
 
 async def test_kafka_reads_what_was_stored(tmp_path: Path, kafka_tools: KafkaTools) -> None:

@@ -76,6 +76,7 @@ class CrashScript:
         self._logs: dict[str, TopicLog] = {}
         self._readers: dict[str, LogReader] = {}
         self._appended: set[str] = set()
+        self._unwritten = dict.fromkeys(TOPICS, 0)
         self._quarantine = Quarantine(self.disk, "/quarantine")
 
     def run(self) -> None:
@@ -86,6 +87,8 @@ class CrashScript:
             (self._sync, 3),
             (self._settle, 6),
             (self._reopen, 1),
+            # In direct mode; others would hardly fill a segment, so every second script has it.
+            (self._acknowledge, 3 * (self._seed % 2)),
             # Drops leave little to be used again, which is where some bugs are: every third script has them.
             (self._drop, self._seed % 3 == 0),
         )
@@ -121,7 +124,9 @@ class CrashScript:
             before = len(oracle.sent)
             oracle.sent += [value for group in groups for value in group]
             try:
-                count = log.append([[make_batch(group)] for group in groups])
+                count = log.append(
+                    [[make_batch(group)] for group in groups], self._next_offsets(topic, groups)
+                )
             except PossiblyStoredError:
                 raise
             except OSError:
@@ -129,12 +134,13 @@ class CrashScript:
                 raise
             del oracle.sent[before:]
             self._appended.add(topic)
+            self._unwritten[topic] = 0
             offset = log.next_offset - sum(map(len, groups[:count]))
             for value in (value for group in groups[:count] for value in group):
                 oracle.sent.append(value)
                 oracle.offsets[value] = offset
                 offset += 1
-            oracle.highest = log.next_offset - 1
+            oracle.highest = max(oracle.highest, log.next_offset - 1)
             del groups[:count]
 
     def _sync(self, topic: str) -> None:
@@ -148,6 +154,23 @@ class CrashScript:
         ):  # else the log is not responsible for what an earlier process has not synced
             oracle = self._oracles[topic]
             oracle.durable.update(oracle.offsets.keys() - oracle.uncertain)
+
+    def _next_offsets(self, topic: str, groups: list[list[bytes]]) -> list[int]:
+        """Return the offsets that direct mode gives to batches: behind those that were never written."""
+        offset = self._log(topic).next_offset + self._unwritten[topic]
+        return [offset + sum(map(len, groups[:number])) for number in range(len(groups))]
+
+    def _acknowledge(self, topic: str) -> None:
+        """The cluster has acknowledged everything, and the latest records before they were written: direct mode."""
+        log, oracle = self._log(topic), self._oracles[topic]
+        self._unwritten[topic] += self._random.choice((1, 3, 1000))
+        end = log.next_offset + self._unwritten[topic]
+        oracle.highest = max(oracle.highest, end - 1)
+        if self._random.random() < 0.5:
+            self._readers.pop(topic, None)
+            oracle.settling = max(oracle.settling, end)
+            log.settle(end)
+            oracle.settled = end
 
     def _append_and_sync(self, topic: str) -> None:
         self._append(topic)
@@ -183,6 +206,7 @@ class CrashScript:
     def _reopen(self, topic: str) -> None:
         """The process is killed, or closes the log: the disk keeps its power."""
         log = self._logs.pop(topic, None)
+        self._unwritten[topic] = 0
         self._readers.pop(topic, None)
         try:
             if log is not None and self._random.random() < 0.5:

@@ -32,7 +32,7 @@ from examples.lake.crew import Crew, CrewError
 from examples.outage.__main__ import numbers_of
 from examples.outage.audit import audit, read_log
 from examples.outage.journal import Journals
-from examples.outage.service import TOPIC
+from examples.outage.service import MODES, TOPIC
 from examples.outage.story import create_topic
 from tests.kafka_cluster import KafkaCluster
 from tests.kafka_install import find_or_install
@@ -58,7 +58,7 @@ class Plan:
         kills: How often the service is killed.
         rate: Records a second while it lives.
         seed: Of all random choices.
-        is_exactly_once: What the service promises.
+        mode: What the service promises, and how.
         transaction_version: The feature level of the cluster; None for Kafka's own choice.
     """
 
@@ -66,8 +66,13 @@ class Plan:
     kills: int
     rate: float = 20_000.0
     seed: int = 1
-    is_exactly_once: bool = False
+    mode: str = "at-least-once"
     transaction_version: int | None = None
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether nothing may come twice."""
+        return self.mode == "exactly-once"
 
     @property
     def points(self) -> list[int]:
@@ -152,7 +157,6 @@ class Run:
     def _start(self) -> None:
         self._ended_lives = len(self.journals.lives())
         self._chunk = self._random.choice(KINDS)
-        mode = "exactly-once" if self.plan.is_exactly_once else "at-least-once"
         self.crew.start(
             SERVICE,
             [
@@ -164,7 +168,7 @@ class Run:
                     str(self.folder / "spool"),
                 ),
                 *("--journals", str(self.journals.folder), "--records", str(self.plan.records)),
-                *("--rate", str(self.plan.rate), "--chunk", str(self._chunk), "--mode", mode),
+                *("--rate", str(self.plan.rate), "--chunk", str(self._chunk), "--mode", self.plan.mode),
                 *("--sync", self._random.choice(POLICIES), "--segment-bytes", str(SEGMENT_BYTES)),
             ],
         )
@@ -221,7 +225,7 @@ def run(plan: Plan, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
         "lives": len(lives),
         "bounces": bouncer.bounces,
         "seconds": round(time.monotonic() - began_at, 1),
-        "is_exactly_once": plan.is_exactly_once,
+        "mode": plan.mode,
         "wrong": wrong,
     }
 
@@ -237,15 +241,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=100, help="of the service (100)")
     parser.add_argument("--rate", type=float, default=20_000, help="records a second (20,000)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--exactly-once", action="store_true")
+    parser.add_argument("--mode", choices=MODES, default=MODES[0], help="what the service promises, and how")
     parser.add_argument("--transaction-version", type=int, choices=(1, 2), help="of the cluster's feature")
     parser.add_argument("--json", action="store_true", help="print one JSON object to standard output")
     parser.add_argument("--keep", type=Path, help="keep logs, journals and the queue in this new folder")
     given = parser.parse_args(arguments)
     console = Console(stderr=True)
-    plan = Plan(
-        *(given.records, given.kills, given.rate, given.seed, given.exactly_once, given.transaction_version)
-    )
+    plan = Plan(*(given.records, given.kills, given.rate, given.seed, given.mode, given.transaction_version))
     with tempfile.TemporaryDirectory(prefix="aioproduce-kills-") as scratch:
         folder = given.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)

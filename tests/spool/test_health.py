@@ -14,7 +14,7 @@ from aioproduce.spool.measuring import BacklogCount, SpoolMeasures
 
 
 def _head(base: int, count: int, size: int, first_timestamp: int = 0) -> BatchHead:
-    return BatchHead(base, size, count, first_timestamp, first_timestamp, 0)
+    return BatchHead(base, base + count, size, count, first_timestamp, first_timestamp, 0)
 
 
 def _count_of(count: BacklogCount) -> tuple[int | None, int, float | None]:
@@ -30,9 +30,9 @@ def test_what_this_process_stores_is_counted_exactly() -> None:
     first, second = _head(0, 10, 1000, 5_000), _head(10, 2, 300, 7_000)
     count.read([first, second], 0)
     assert _count_of(count) == (12, 1300, 5.0)
-    count.settled(first, 10, second)
+    count.settled(first, 10, second, is_stored=True)
     assert _count_of(count) == (2, 300, 7.0)
-    count.settled(second, 2, None)
+    count.settled(second, 2, None, is_stored=True)
     assert _count_of(count) == (0, 0, None)
     count.stored(13, 50, 9_000)
     assert _count_of(count) == (1, 50, 9.0)
@@ -51,12 +51,12 @@ def test_what_an_earlier_process_left_is_unknown_then_estimated_then_counted() -
     last = _head(10, 20, 2_900, 2_000)
     count.read([last], 0)  # 100 bytes at the end were no batch
     assert _count_of(count) == (6 + 20 + 3, 1_000 + 2_900 + 90, 1.0)
-    count.settled(head, 6, last)
+    count.settled(head, 6, last, is_stored=True)
     own = _head(life, 3, 90, 9_000)
     count.read([own], 0)
-    count.settled(last, 20, own)
+    count.settled(last, 20, own, is_stored=True)
     assert _count_of(count) == (3, 90, 9.0)
-    count.settled(own, 3, None)
+    count.settled(own, 3, None, is_stored=True)
     count.drained(life + 3)
     assert _count_of(count) == (0, 0, None)
 
@@ -77,7 +77,7 @@ def test_damage_leaves_nothing_behind() -> None:
     count.stored(5, 200, 0)
     count.damaged(0, 300)
     count.read([_head(3, 2, 200)], 0)
-    count.settled(_head(3, 2, 200), 2, None)
+    count.settled(_head(3, 2, 200), 2, None, is_stored=True)
     assert _count_of(count) == (0, 0, None)
     count.stored(6, 10, 0)
     count.damaged(5, 10)

@@ -11,7 +11,9 @@ import pytest
 from aioproduce.errors import SpoolInUseError
 from aioproduce.spool.directory import SpoolDirectory
 from aioproduce.spool.disk import FileSystem
-from aioproduce.spool.writer import Append, Dropped, SpoolWriter, WriterSettings
+from aioproduce.spool.writer import SpoolWriter
+from aioproduce.spool.writer_messages import Append, Dropped
+from aioproduce.spool.writer_settings import WriterSettings
 from tests.spool.batches import make_batch
 
 _DAY = 86_400.0

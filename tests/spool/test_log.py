@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
-from aioproduce.spool.batch_head import is_whole, read_head
+from aioproduce.spool.batch_head import hole, is_whole, read_head
 from aioproduce.spool.disk import FileSystem
 from aioproduce.spool.log_reader import LogReader
 from aioproduce.spool.position import Position
@@ -208,3 +210,43 @@ def test_other_files_in_a_log_are_left_alone(directory: Path) -> None:
     _append(log, [b"1"])
     assert [segment.base_offset for segment in find_segments(FileSystem(), str(directory))] == [0]
     assert (directory / "notes.txt").read_text() == "mine"
+
+
+def test_offsets_of_no_record_are_a_hole_and_no_damage(directory: Path) -> None:
+    log = _open(directory)
+    assert log.append([[make_batch([b"0", b"1"])], [make_batch([b"5"])]], [0, 5]) == 2
+    assert log.append([[make_batch([b"6"])]]) == 1
+    log.sync()
+    wanted = [(0, b"0"), (1, b"1"), (5, b"5"), (6, b"6")]
+    assert _read(directory, log) == wanted
+    assert _read(directory, log, most=1) == wanted
+    assert _read(directory, log, offset=3) == wanted[2:]
+    log.close()
+    again = _open(directory)
+    assert _read(directory, again) == wanted
+    assert again.drop_oldest() == (0, LIFE_STEP * 2, 4)
+
+
+def test_a_hole_at_the_beginning_of_a_segment_is_no_damage(directory: Path) -> None:
+    log = _open(directory)
+    _append(log, [b"0" * 3_900])
+    assert log.append([[make_batch([b"7"])]], [7]) == 1
+    log.sync()
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+    assert _read(directory, log, offset=1) == [(7, b"7")]
+    log.settle(8)
+    log.append([[make_batch([b"9"])]], [9])
+    assert _read(directory, log, offset=8) == [(9, b"9")]
+
+
+def test_a_hole_is_what_a_reader_of_the_format_expects_of_an_empty_batch() -> None:
+    """The fields are those of "Record Batch" in Kafka's protocol guide, at their places."""
+    content = hole(5, 8)
+    assert struct.unpack_from(">qi", content) == (5, len(content) - 12)
+    magic, crc, attributes, last_delta = struct.unpack_from(">bIhi", content, 16)
+    assert (magic, crc, attributes, last_delta) == (2, crc32c(content[21:]), 0, 2)
+    assert struct.unpack_from(">i", content, 57) == (0,)
+    head = read_head(content)
+    assert head is not None
+    assert (head.base_offset, head.end_offset, head.record_count, head.size) == (5, 8, 0, 61)
+    assert read_head(content[:57] + struct.pack(">i", 1)) is None  # one record with three offsets
