@@ -36,6 +36,7 @@ _HEAD: Final = struct.Struct(">qiibIhiqqqhii")
 _MAGIC_AND_CRC: Final = struct.Struct(">bI")
 _BODY: Final = struct.Struct(">hiqqqhii")
 _NOTHING: Final = -1
+_MOST_OFFSETS: Final = 2**31 - 1
 _PREFIX: Final = struct.Struct(">qii")
 _SEALED: Final = struct.Struct(">qiI")
 _POSITIVE: Final = 0x7FFFFFFF
@@ -83,8 +84,13 @@ def place(batch: Buffer, base_offset: int) -> BatchHead:
     return BatchHead(base_offset, base_offset + count, length + LENGTH_START, count, first, latest, crc)
 
 
-def hole(base_offset: int, end_offset: int) -> bytes:
-    """Return a batch without records, for offsets that no record in the log has."""
+def holes(base_offset: int, end_offset: int) -> list[bytes]:
+    """Return batches without records, for offsets that no record in the log has."""
+    starts = range(base_offset, end_offset, _MOST_OFFSETS)
+    return [_hole(start, min(start + _MOST_OFFSETS, end_offset)) for start in starts]
+
+
+def _hole(base_offset: int, end_offset: int) -> bytes:
     last_delta = end_offset - base_offset - 1
     body = _BODY.pack(0, last_delta, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, 0)
     crc = crc32c(body)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from aioproduce.spool.batch_head import HEAD_SIZE
+from aioproduce.spool.batch_head import HEAD_SIZE, holes
 from aioproduce.spool.dead_letter_table import compact_dead_letters
 from aioproduce.spool.directory import lock_queue
 from aioproduce.spool.disk import FileSystem
@@ -143,9 +143,7 @@ def _extent(directory: str, segment: Segment, following: Segment | None) -> Exte
             for batch in batches:
                 if limit is not None and batch.head.base_offset >= limit:
                     return None
-                size += batch.head.size + (
-                    HEAD_SIZE if batch.head.base_offset > end else 0
-                )  # a hole before it
+                size += batch.head.size + HEAD_SIZE * len(holes(end, batch.head.base_offset))
                 end = batch.head.end_offset
     finally:
         reader.close()

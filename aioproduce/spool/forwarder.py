@@ -1,6 +1,6 @@
 """At least once: one topic's forwarder, which sends what the topic's queue has, and settles it in order.
 
-A queue runs one for each topic, as two tasks: one sends, one settles.
+A queue runs one for each topic, as three tasks: one reads, one sends, one settles.
 
 Invariants:
 
@@ -65,6 +65,8 @@ class TopicForwarder:
         self._sent: deque[SentBatch] = deque()
         self._under_way = 0
         self._pause = 0.0
+        self._is_reading = False
+        self._reads: list[Waiter] = []
         self._sends: list[Waiter] = []
         self._settles: list[Waiter] = []
         self._again_from: int | None = None
@@ -73,6 +75,7 @@ class TopicForwarder:
 
     def _has_new(self) -> None:
         self._is_idle = False
+        _notify(self._reads)
         _notify(self._sends)
 
     def _was_moved(self) -> None:
@@ -88,6 +91,19 @@ class TopicForwarder:
         waiter = driver.make_waiter()
         waiters.append(waiter)
         await waiter.wait(driver.now() + seconds)
+
+    # -- reading ---
+
+    async def read_all(self) -> None:
+        """Read the log ahead of what is sent, without an end."""
+        while True:
+            if self._queue.wants_more and self._again_from is None:
+                self._is_reading = True
+                await self._queue.read_ahead()
+                self._is_reading = False
+                _notify(self._sends)
+            else:
+                await self._wait(self._reads)
 
     # -- sending ---
 
@@ -109,9 +125,8 @@ class TopicForwarder:
                 else:
                     self._sent.append(sent)
                     self._under_way += batch.head.size
+                    _notify(self._reads)
                     _notify(self._settles)
-            elif queue.has_unread:
-                await queue.read_ahead()
             else:
                 self._is_idle = queue.is_idle
                 _notify(self._settles)
@@ -130,7 +145,7 @@ class TopicForwarder:
         self._queue.blocked_by = error
 
     async def _begin_again(self) -> None:
-        while self._sent:  # what is under way has an outcome first
+        while self._sent or self._is_reading:  # what is under way has an outcome first
             await self._wait(self._sends)
         assert self._again_from is not None
         self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
@@ -140,6 +155,7 @@ class TopicForwarder:
             await self._wait(self._sends, left)
         self._queue.begin_again(self._again_from)
         self._again_from = None
+        _notify(self._reads)
 
     # -- settling ---
 

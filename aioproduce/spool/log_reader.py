@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aioproduce.spool.segments import Extent, Segment
 
 _MAGIC: Final = b"\x02"
-_MOST_GAP: Final = 2**31
+_NO_LIMIT: Final = 2**63
 
 
 class Batch(NamedTuple):
@@ -169,7 +169,7 @@ class LogReader:
         """Return wanted batches of a segment from where reading stands; none at its end."""
         extent = segment.extent
         bound = self._size(extent)
-        limit = segment.base_offset + _MOST_GAP if following is None else following.base_offset
+        limit = _NO_LIMIT if following is None else following.base_offset
         is_last = following is None or following.begins_life
         while self._at < bound and self._expected < limit:
             found = list(self._whole_batches(most, bound, limit))

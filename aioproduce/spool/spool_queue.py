@@ -250,6 +250,7 @@ class SpoolQueue:
             queue, self._producer._life, partial(self.writer.position, topic), self._window, self._changed
         )
         self._forwarders[topic] = forwarder
+        self._start(forwarder.read_all, topic)
         self._start(forwarder.send_all, topic)
         self._start(forwarder.settle_all, topic)
         return queue

@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Final, final
 from aioproduce.spool.batch_head import (
     HEAD_SIZE,
     PREFIX_SIZE,
-    hole,
+    holes,
     is_whole,
     prefix,
     read_head,
     read_sealed,
 )
 from aioproduce.spool.position import Position
-from aioproduce.spool.segments import Extent, Segment, find_segments, next_life
+from aioproduce.spool.segments import LIFE_STEP, Extent, Segment, find_segments, next_life
 
 if TYPE_CHECKING:
     from aioproduce.spool.disk import Buffer, Disk, File
@@ -179,6 +179,8 @@ class TopicLog:
             PossiblyStoredError: the same, but they may be in the log after a restart.
             BatchesLostError: as in `sync()`.
         """
+        if at_least and self._is_far(at_least[0]):
+            self._pass_to(at_least[0])
         if self._file is None or self._end + sum(map(len, batches[0])) > self._segment_bytes:
             self._roll()
         at = self._end
@@ -187,11 +189,12 @@ class TopicLog:
         count = 0
         for first, *others in batches:
             size, record_count, crc = read_sealed(first)
-            if count and at + size > self._segment_bytes:
+            if count and (at + size > self._segment_bytes or (at_least and self._is_far(at_least[count]))):
                 break
             if at_least and offset < at_least[count]:
-                pieces.append(hole(offset, at_least[count]))
-                at += HEAD_SIZE
+                passed = holes(offset, at_least[count])
+                pieces += passed
+                at += HEAD_SIZE * len(passed)
                 offset = at_least[count]
             pieces += (prefix(offset, size, crc), memoryview(first)[PREFIX_SIZE:], *others)
             at += size
@@ -204,6 +207,24 @@ class TopicLog:
         self._active.extent = Extent(at, offset)
         self.next_offset = offset
         return count
+
+    def _is_far(self, offset: int) -> bool:
+        """Return whether an offset is too far from the segment's name, which tells a next life where to begin."""
+        return offset >= self._active.base_offset + LIFE_STEP // 2
+
+    def _pass_to(self, offset: int) -> None:
+        """End the active segment with a hole, so that the next one begins at this offset."""
+        if self._file is None:
+            self._roll()
+        passed = holes(self.next_offset, offset)
+        end = self._end + HEAD_SIZE * len(passed)
+        self._write([*passed], end)
+        if self._keeps:
+            self._kept += passed
+        self.stored_bytes += end - self._end
+        self._active.extent = Extent(end, offset)
+        self.next_offset = offset
+        self._seal()
 
     @property
     def _end(self) -> int:

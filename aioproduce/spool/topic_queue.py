@@ -127,6 +127,7 @@ class TopicQueue:
         # What was read or goes ahead of the log, and was not sent. What is read is sent when its `send()` is about
         # to return, so that it finds its group before its outcome comes.
         self._ahead: deque[Batch] = deque()
+        self._ahead_bytes = 0
         self._stored_to = writer.life_begins_at(topic)  # or settled in direct mode
         self._read_to = reader.offset  # or gone ahead
         self._grouped_to = 0
@@ -163,7 +164,7 @@ class TopicQueue:
         append.offset, append.end_offset = base, end
         direct = DirectAppend(append, self._driver.on_turn)
         self._direct.append(direct)
-        self._ahead.append(Batch(place(direct.content, base), memoryview(direct.content)))
+        self._put_ahead([Batch(place(direct.content, base), memoryview(direct.content))])
         self._make_group(base, end)
         self._read_to = self._goes_to = end
         self.has_new()
@@ -216,7 +217,7 @@ class TopicQueue:
             if group.end_offset <= dropped.end_offset and not group.is_settled:
                 group.fail(error)
         while self._ahead and self._ahead[0].head.end_offset <= dropped.end_offset:
-            self._ahead.popleft()
+            self._take_ahead()
         while self._direct and self._direct[0].end_offset <= dropped.end_offset:
             self._direct.popleft()  # it was stored
         self._moved_to = max(self._moved_to, dropped.end_offset)
@@ -262,6 +263,11 @@ class TopicQueue:
         return not self._ahead and self._read_to < self._stored_to
 
     @property
+    def wants_more(self) -> bool:
+        """Whether `read_ahead()` has something to read, and little that was read waits to be sent."""
+        return self._read_to < self._stored_to and self._ahead_bytes < _READ_BYTES
+
+    @property
     def is_idle(self) -> bool:
         """Whether everything that is stored or goes ahead was sent."""
         return not self._ahead and self._read_to >= self._stored_to
@@ -272,7 +278,7 @@ class TopicQueue:
         segments = self._writer.segments(self.topic)
         self._reader.pass_over(max(self._writer.dropped_to(self.topic), self._read_to))
         batches = await self._read(self._reader.read, segments, _READ_BYTES)
-        self._ahead += batches
+        self._put_ahead(batches)
         self._measures.read(batches, self._reader)
         damages: list[Damage] = self._reader.damages
         while damages:
@@ -280,12 +286,20 @@ class TopicQueue:
             self._measures.damaged(damage)
             _log.error("the spool is damaged: %s; they are kept in the quarantine", damage)
         # Between the last record of an earlier process and the first of this one are offsets that nobody used.
-        self._read_to = self._ahead[-1].head.end_offset if self._ahead else stored_to
+        self._read_to = batches[-1].head.end_offset if batches else stored_to
+
+    def _put_ahead(self, batches: list[Batch]) -> None:
+        self._ahead += batches
+        self._ahead_bytes += sum(batch.head.size for batch in batches)
+
+    def _take_ahead(self) -> None:
+        self._ahead_bytes -= self._ahead.popleft().head.size
 
     def begin_again(self, offset: int) -> None:
         """Send everything from an offset on, also what was sent before, and from the log."""
         self._fail_direct()
         self._ahead.clear()
+        self._ahead_bytes = 0
         self._reader.begin_at(offset)
         self._read_to = offset
 
@@ -316,7 +330,7 @@ class TopicQueue:
                     row = await self._send_rows(life, deliveries, rows, row, stop, head.base_offset)
             row = stop + 1
         if self._ahead and self._ahead[0] is batch:  # it was not dropped meanwhile
-            self._ahead.popleft()
+            self._take_ahead()
         self._measures.sent(head, len(deliveries))
         return SentBatch(batch, rows, deliveries, first, self._buried_rows(head, first))
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from aioproduce.spool.log_reader import LogReader
 from aioproduce.spool.quarantine import Quarantine
+from aioproduce.spool.segments import LIFE_STEP
 from aioproduce.spool.topic_log import PossiblyStoredError, TopicLog
 from tests.spool.batches import make_batch, read_values
 from tests.spool.lossy_disk import LossyDisk
@@ -163,10 +164,12 @@ class CrashScript:
     def _acknowledge(self, topic: str) -> None:
         """The cluster has acknowledged everything, and the latest records before they were written: direct mode."""
         log, oracle = self._log(topic), self._oracles[topic]
-        self._unwritten[topic] += self._random.choice((1, 3, 1000))
+        count = self._random.choice((1, 3, 1000, LIFE_STEP))
+        self._unwritten[topic] += count
         end = log.next_offset + self._unwritten[topic]
-        oracle.highest = max(oracle.highest, end - 1)
-        if self._random.random() < 0.5:
+        if count < LIFE_STEP:
+            oracle.highest = max(oracle.highest, end - 1)
+        if count == LIFE_STEP or self._random.random() < 0.5:
             self._readers.pop(topic, None)
             oracle.settling = max(oracle.settling, end)
             log.settle(end)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from aioproduce.spool.batch_head import hole, is_whole, read_head
+from aioproduce.spool.batch_head import holes, is_whole, read_head
 from aioproduce.spool.disk import FileSystem
 from aioproduce.spool.log_reader import LogReader
 from aioproduce.spool.position import Position
@@ -239,9 +239,25 @@ def test_a_hole_at_the_beginning_of_a_segment_is_no_damage(directory: Path) -> N
     assert _read(directory, log, offset=8) == [(9, b"9")]
 
 
+def test_a_hole_of_billions_of_offsets_lets_the_next_life_begin_behind_it(directory: Path) -> None:
+    log = _open(directory)
+    _append(log, [b"0"])
+    far = 7 * LIFE_STEP
+    assert log.append([[make_batch([b"1"])], [make_batch([b"2"])]], [far, far + LIFE_STEP]) == 1
+    assert log.append([[make_batch([b"2"])]], [far + LIFE_STEP]) == 1
+    log.sync()
+    wanted = [(0, b"0"), (far, b"1"), (far + LIFE_STEP, b"2")]
+    assert _read(directory, log) == wanted
+    assert [segment.base_offset for segment in log.segments] == [0, far, far + LIFE_STEP]
+    again = _open(directory)  # the process was killed
+    assert again.next_offset > far + LIFE_STEP
+    _append(again, [b"3"])
+    assert [value for _, value in _read(directory, again)] == [b"0", b"1", b"2", b"3"]
+
+
 def test_a_hole_is_what_a_reader_of_the_format_expects_of_an_empty_batch() -> None:
     """The fields are those of "Record Batch" in Kafka's protocol guide, at their places."""
-    content = hole(5, 8)
+    (content,) = holes(5, 8)
     assert struct.unpack_from(">qi", content) == (5, len(content) - 12)
     magic, crc, attributes, last_delta = struct.unpack_from(">bIhi", content, 16)
     assert (magic, crc, attributes, last_delta) == (2, crc32c(content[21:]), 0, 2)

@@ -471,6 +471,19 @@ def test_compacting_frees_what_nobody_needs(queue: QueueFiles) -> None:
     assert list(compact(queue)) == []
 
 
+def test_tools_pass_over_holes_and_lose_nothing_behind_them(queue: QueueFiles) -> None:
+    with _life(queue) as log:
+        log.append([[make_batch([b"0", b"1"])], [make_batch([b"5"])]], [0, 5])
+        log.append([[make_batch([b"far"])]], [2 * LIFE_STEP + 7])
+    wanted = {0: b"0", 1: b"1", 5: b"5", 2 * LIFE_STEP + 7: b"far"}
+    assert _values(queue) == wanted
+    assert _verified(queue).findings == []
+    assert _verified(queue).records == 4
+    list(compact(queue))
+    assert _values(queue) == wanted
+    assert _verified(queue).findings == []
+
+
 def test_offsets_are_not_used_again_after_a_log_was_emptied(queue: QueueFiles) -> None:
     used: set[int] = set()
     for _ in range(3):
