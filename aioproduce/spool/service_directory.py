@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.errors import SpoolDirectoryError, SpoolInUseError
 from aioproduce.spool.directory import DIRECTORY_MODE, SpoolDirectory, has_segments
+from aioproduce.spool.file_systems import file_system_of, objection_to
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -72,6 +73,15 @@ class ServiceDirectory:
                 "that exists, and the right to read and to write",
                 directory=self.path,
             ) from error
+        self._warn_of_its_file_system()
+
+    def _warn_of_its_file_system(self) -> None:
+        kind = file_system_of(self.path)
+        objection = objection_to(kind)
+        if objection is not None:
+            _log.warning(
+                "the spool's directory %s is on %s: %s. Use a local disk", self.path, kind, objection
+            )
 
     def take(self) -> SpoolDirectory:
         """Open and lock the lowest queue that nobody uses; it may be a new one.
