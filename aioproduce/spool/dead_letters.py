@@ -61,10 +61,13 @@ class DeadLetters:
 
     Attributes:
         count: How many records were put there since the start.
+        path: The table's file.
+        has_new: Called after a record was put there.
     """
 
     def __init__(self, directory: str, in_thread: Callable[..., Awaitable[Any]]) -> None:
-        self._path = f"{directory}/{NAME}"
+        self.path: str = f"{directory}/{NAME}"
+        self.has_new: Callable[[], None] = lambda: None
         self._in_thread = in_thread
         self.count: int = 0
 
@@ -83,6 +86,7 @@ class DeadLetters:
         """
         await self._in_thread(self._put, record, str(error))
         self.count += 1
+        self.has_new()
 
     async def mark_dropped(self, dropped: Dropped) -> None:
         """Note which records were dropped.
@@ -108,7 +112,7 @@ class DeadLetters:
         self._execute(_SCHEMA, "INSERT OR REPLACE INTO dead_letters VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def _execute(self, schema: str, statement: str, row: tuple[object, ...]) -> None:
-        connection = sqlite3.connect(self._path)
+        connection = sqlite3.connect(self.path)
         try:
             with connection:
                 connection.execute("PRAGMA synchronous = FULL")

@@ -108,6 +108,8 @@ class SpooledProducer(StoredPath):
         direct: Whether a record goes to the disk and to the cluster at a time while nothing waits in front of it:
             `send()` returns when the first of them has it. What the cluster acknowledges first is not written.
             Not with `exactly_once`.
+        dead_letter_topic: Where records go that can never be sent to their topic. They are in a table of the queue
+            until the cluster has them. None: they stay there.
         segment_bytes: The most bytes of a file. A file is removed when all its records are forwarded.
         key_serializer: As for `Producer`.
         value_serializer: As for `Producer`.
@@ -137,6 +139,7 @@ class SpooledProducer(StoredPath):
         exactly_once: bool = False,
         lost_position: str | LostPosition = LostPosition.RESUME,
         direct: bool = False,
+        dead_letter_topic: str | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         key_serializer: Callable[[Any], bytes | None] | None = None,
         value_serializer: Callable[[Any], bytes | None] | None = None,
@@ -160,11 +163,13 @@ class SpooledProducer(StoredPath):
             ),
             lost_position,
             direct,
+            dead_letter_topic,
         )
         self._directory_path = spool.directory
         self._settings = spool.writer_settings()
         self._forwarding = Forwarding(
-            config, spool.exactly_once, LostPosition(spool.lost_position), is_direct=spool.direct
+            *(config, spool.exactly_once, LostPosition(spool.lost_position), spool.direct),
+            spool.dead_letter_topic,
         )
         # Refuses settings that a queue's producer cannot have; its metrics are shown while a queue has none.
         self._template: Producer[bytes, bytes] = self._forwarding.producer(bytes(16))
@@ -213,6 +218,7 @@ class SpooledProducer(StoredPath):
             exactly_once=queue.exactly_once,
             lost_position=queue.lost_position,
             direct=queue.direct,
+            dead_letter_topic=queue.dead_letter_topic,
             **settings,
         )
 

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, Final, Self, TypeAlias, final
 
 from aioproduce.errors import ConfigError
+from aioproduce.producer.input import check_topic
 from aioproduce.spool.transactional_forwarder import LostPosition
 from aioproduce.spool.writer_settings import FullPolicy, SyncPolicy, WriterSettings
 
@@ -38,10 +39,12 @@ class Spool:
         exactly_once: Whether the cluster gets each record once, by transactions.
         lost_position: For `exactly_once`, if the cluster has forgotten which records it has.
         direct: Whether a record goes to the disk and to the cluster at a time while nothing waits.
+        dead_letter_topic: Where records go that can never be sent to their topic; None: they stay in a table.
         segment_bytes: The most bytes of a file.
 
     Raises:
         ConfigError: if a setting is refused.
+        InvalidTopicError: if `dead_letter_topic` is no name of a topic.
 
     Example:
         >>> Spool("/var/spool/orders", sync="interval").sync
@@ -58,6 +61,7 @@ class Spool:
     exactly_once: bool = False
     lost_position: str | LostPosition = LostPosition.RESUME
     direct: bool = False
+    dead_letter_topic: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("sync_interval_ms", "max_bytes", "segment_bytes", "max_age_ms"):
@@ -70,6 +74,8 @@ class Spool:
                 "position; leave out direct or exactly_once",
                 key="direct",
             )
+        if self.dead_letter_topic is not None:
+            check_topic(self.dead_letter_topic)
         object.__setattr__(self, "sync", _choice("sync", self.sync, SyncPolicy))
         object.__setattr__(self, "when_full", _choice("when_full", self.when_full, FullPolicy))
         object.__setattr__(self, "lost_position", _choice("lost_position", self.lost_position, LostPosition))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import anyio.to_thread
 
 from aioproduce.producer.producer import Producer
+from aioproduce.spool.dead_letter_forwarder import DeadLetterForwarder
 from aioproduce.spool.dead_letters import DeadLetters
 from aioproduce.spool.disk import FileSystem
 from aioproduce.spool.forwarder import TopicForwarder
@@ -61,6 +62,7 @@ class Forwarding:
         config: The producer's settings.
         exactly_once: Whether each record comes once, by transactions.
         lost_position: For exactly once; see `LostPosition`.
+        dead_letter_topic: Where records go that can never be sent to their topic.
         is_direct: Whether records go to the cluster and to the disk at a time while nothing waits.
         is_closed_at_exit: Whether the owner closes it at the exit, and reports then.
     """
@@ -69,6 +71,7 @@ class Forwarding:
     exactly_once: bool = False
     lost_position: LostPosition = LostPosition.RESUME
     is_direct: bool = False
+    dead_letter_topic: str | None = None
     is_closed_at_exit: bool = False
 
     def producer(self, spool_id: bytes) -> Producer[bytes, bytes]:
@@ -189,8 +192,25 @@ class SpoolQueue:
             await producer.start()
             producer._life.reports.is_told = True  # what it gives up is on disk, and not lost
             self._producer = producer
+        if self._forwarding.dead_letter_topic is not None:
+            letters = DeadLetterForwarder(
+                *(self.dead_letters.path, self._forwarding.dead_letter_topic, self._producer_of_letters),
+                *(driver, in_thread),
+            )
+            self.dead_letters.has_new = letters.wake
+            self._start(letters.run, "dead letters")
         for topic in self.writer.topics():
             self.topic(topic)
+
+    async def _producer_of_letters(self) -> Producer[bytes, bytes]:
+        """Return the queue's producer; with transactions another one, since dead letters are in none."""
+        if self._producer is None:
+            plain = replace(self._forwarding, exactly_once=False)
+            producer = plain.producer(self.directory.spool_id)
+            await producer.start()
+            producer._life.reports.is_told = True
+            self._producer = producer
+        return self._producer
 
     async def end(self) -> None:
         """Write what was submitted, end the forwarding, and unlock the directory."""

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from aioproduce.errors import (
+    BrokerRejectedError,
     InvalidRecordError,
+    InvalidTopicError,
     PartitionOutOfRangeError,
     RecordTooLargeError,
     SpoolDroppedError,
 )
 from aioproduce.spool import SpooledProducer
+from aioproduce.spool.dead_letter_table import count_dead_letters
 from aioproduce.spool.directory import SpoolDirectory
 from aioproduce.spool.service_directory import queue_paths
 from aioproduce.testing import FakeCluster
@@ -199,3 +202,52 @@ async def test_records_of_a_topic_that_is_deleted_wait_and_go_to_the_new_one(
         cluster.create_topic("again", 1)
         assert (await waiting).offset == 0
     assert _values(cluster, "again")[:1] == [b"waits"]
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_dead_letters_go_to_a_topic_of_theirs(
+    cluster: FakeCluster, spool: Path, exactly_once: bool
+) -> None:
+    cluster.configure_topic("one", is_compacted=True)
+    servers = cluster.bootstrap_servers
+    async with SpooledProducer(servers, directory=spool) as producer:
+        await producer.send("one", b"left from before", timestamp=7)
+        await until(lambda: (spool / "queue-0" / "dead-letters.db").exists())
+        await producer.flush()
+    async with SpooledProducer(
+        servers, directory=spool, dead_letter_topic="t", exactly_once=exactly_once
+    ) as producer:
+        await until(lambda: len(cluster.records("t")) == 1)
+        refused = await producer.send("one", b"no key", headers=[("name", b"1")], timestamp=8)
+        await producer.send("one", b"value", b"key")
+        with pytest.raises(BrokerRejectedError):
+            await refused
+        await until(lambda: len(cluster.records("t")) == 2)
+        await until(lambda: count_dead_letters(str(spool / "queue-0" / "dead-letters.db")) == {})
+    found = {record.value: record for record in cluster.records("t")}
+    assert {value: record.timestamp for value, record in found.items()} == {
+        b"left from before": 7,
+        b"no key": 8,
+    }
+    headers = dict(found[b"no key"].headers)
+    assert (headers["name"], headers["ap.dead.topic"], len(headers["ap.id"] or b"")) == (b"1", b"one", 24)
+    assert b"INVALID_RECORD" in (headers["ap.dead.reason"] or b"")
+    assert _values(cluster, "one") == [b"value"]
+
+
+async def test_a_dead_letter_that_its_topic_refuses_stays_in_the_table(
+    cluster: FakeCluster, spool: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for topic in ("one", "t"):
+        cluster.configure_topic(topic, is_compacted=True)
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool, dead_letter_topic="t") as producer:
+        await producer.send("one", b"no key")
+        await until(lambda: "stays a dead letter" in caplog.text)
+        assert count_dead_letters(str(spool / "queue-0" / "dead-letters.db")) == {"one": 1}
+        await (await producer.send("one", b"value", b"key"))
+    assert cluster.records("t") == []
+
+
+def test_a_name_that_is_none_is_refused(spool: Path) -> None:
+    with pytest.raises(InvalidTopicError):
+        SpooledProducer("localhost:1", directory=spool, dead_letter_topic="bad topic")
