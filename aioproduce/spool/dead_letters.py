@@ -72,11 +72,8 @@ class DeadLetters:
         self.count: int = 0
 
     def takes(self, error: BaseException) -> bool:
-        """Return whether a record that failed with this error can never be accepted by the cluster."""
-        # A record that shared its batch with a refused one has the code, too, but can be sent again.
-        return (
-            isinstance(error, BrokerRejectedError) and error.code in _NEVER_ACCEPTED and not error.retriable
-        )
+        """Return whether a record that failed with this error belongs here."""
+        return is_never_accepted(error)
 
     async def put(self, record: SerializedRecord, error: BaseException) -> None:
         """Keep a record, with the reason.
@@ -120,3 +117,9 @@ class DeadLetters:
                 connection.execute(statement, row)
         finally:
             connection.close()
+
+
+def is_never_accepted(error: BaseException) -> bool:
+    """Return whether a record that failed with this error can never be accepted by the cluster."""
+    # A record that shared its batch with a refused one has the code, too, but can be sent again.
+    return isinstance(error, BrokerRejectedError) and error.code in _NEVER_ACCEPTED and not error.retriable

@@ -42,6 +42,8 @@ class DirectAppend:
         content: Its bytes.
         write: What the writer gets in its place.
         end_offset: The offset behind its last record.
+        waits_for_disk: Whether the disk has not answered.
+        disk_has_answered: Called when it has, before the sending producer is told.
         is_written: Whether the disk has it.
     """
 
@@ -52,8 +54,10 @@ class DirectAppend:
         "_is_answered",
         "_on_turn",
         "content",
+        "disk_has_answered",
         "end_offset",
         "is_written",
+        "waits_for_disk",
         "write",
     )
 
@@ -65,6 +69,8 @@ class DirectAppend:
         )
         append.buffers = ()
         self.is_written: bool = False
+        self.waits_for_disk: bool = True
+        self.disk_has_answered: Callable[[], None] = _nobody_asks
         self._append = append
         self._on_turn = on_turn
         self._is_answered = False
@@ -73,6 +79,8 @@ class DirectAppend:
 
     def _has_answered(self, write: Append) -> None:
         """Accept the answer of the disk."""
+        self.waits_for_disk = False
+        self.disk_has_answered()
         if write.error is None:
             assert write.offset == self._append.offset  # the ids that the cluster got have it
             self.is_written = True
@@ -87,7 +95,6 @@ class DirectAppend:
 
     def acknowledged(self) -> None:
         """Accept the acknowledgement of the cluster."""
-        self.write.is_cancelled = True
         self._answer(None)
 
     def failed(self) -> None:
@@ -101,3 +108,7 @@ class DirectAppend:
             self._is_answered = True
             self._append.error = error
             self._on_turn(partial(self._append.answer, self._append))
+
+
+def _nobody_asks() -> None:
+    pass

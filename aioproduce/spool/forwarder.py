@@ -4,8 +4,8 @@ A queue runs one for each topic, as three tasks: one reads, one sends, one settl
 
 Invariants:
 
-1. What failed is sent again, with everything behind it, when everything that is under way has an outcome. So
-   nothing is sent twice at a time.
+1. What failed is sent again, with everything behind it, when each batch that is under way has an outcome. So no
+   batch is sent twice at a time. What is before it is settled meanwhile, or sent again, too.
 2. A topic that cannot be sent to is tried again, after longer and longer pauses. It holds a bounded part of the
    producer's buffer, and so no other topic up.
 """
@@ -31,6 +31,8 @@ _log = logging.getLogger("aioproduce.spool")
 
 FIRST_PAUSE: Final = 0.2
 """Seconds before a topic that failed is tried again; each further pause is twice as long."""
+
+_READ_PAUSE: Final = 0.5
 
 LONGEST_PAUSE: Final = 30.0
 """The longest pause, in seconds."""
@@ -99,11 +101,26 @@ class TopicForwarder:
         while True:
             if self._queue.wants_more and self._again_from is None:
                 self._is_reading = True
-                await self._queue.read_ahead()
-                self._is_reading = False
+                try:
+                    await self._queue.read_ahead()
+                except OSError as error:
+                    await self._read_later(error)
+                finally:
+                    self._is_reading = False
                 _notify(self._sends)
             else:
                 await self._wait(self._reads)
+
+    async def _read_later(self, error: OSError) -> None:
+        """Read from the same place again, after a pause: a drop may have removed the file, or a disk failed."""
+        if not isinstance(error, FileNotFoundError):
+            _log.error(
+                "the spool cannot read records of %s, and goes on trying: %s", self._queue.topic, error
+            )
+        self._queue.read_failed()
+        ends_at = self._life.driver.now() + _READ_PAUSE
+        while (left := ends_at - self._life.driver.now()) > 0:
+            await self._wait(self._reads, left)
 
     # -- sending ---
 
@@ -129,6 +146,8 @@ class TopicForwarder:
                     _notify(self._settles)
             else:
                 self._is_idle = queue.is_idle
+                if self._is_idle and not self._sent:
+                    queue.blocked_by = None  # nothing is
                 _notify(self._settles)
                 self._changed()
                 await self._wait(self._sends)
@@ -167,18 +186,23 @@ class TopicForwarder:
                 continue
             sent = self._sent[0]
             failed = await sent.deliveries.failed()
-            if self._again_from is None:
+            if self._again_from is None or sent.batch.head.base_offset < self._again_from:
                 other = await self._queue.bury(sent, failed) if failed else None
                 if other is not None:
                     self._try_later(sent.batch.head.base_offset, other)
                 else:
-                    self._pause = 0.0
-                    self._queue.move(sent.batch.head.end_offset)
-                    self._queue.settle(sent, self._sent[1] if len(self._sent) > 1 else None)
+                    self._settle(sent)
             self._sent.popleft()
             self._under_way -= sent.batch.head.size
             _notify(self._sends)
             self._changed()
+
+    def _settle(self, sent: SentBatch) -> None:
+        self._queue.move(sent.batch.head.end_offset)
+        self._queue.settle(sent, self._sent[1] if len(self._sent) > 1 else None)
+        if self._again_from is None:
+            self._pause = 0.0
+            self._queue.blocked_by = None
 
     async def _wait_for_sent(self) -> None:
         """Wait until something is sent; move the position meanwhile, when that is due."""

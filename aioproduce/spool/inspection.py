@@ -43,7 +43,8 @@ class LogStat:
         bytes: The bytes of its files, preallocated room too.
         segments: The number of its segments.
         position: The offset before which every record is settled.
-        waiting: The records behind it. Damage is not looked for: what is lost in a segment is counted, and in the
+        waiting: The records behind it, by their offsets. Damage and holes are not looked for: what is lost in a
+            segment, or was never written, is counted, and in the
             last segment of a life nothing is counted behind a damaged head.
         oldest_at_ms: The timestamp of the first of the oldest waiting batch, in milliseconds since the epoch; None
             if nothing waits, or if that batch cannot be read.

@@ -474,7 +474,7 @@ class SpooledProducer(StoredPath):
         _log.warning("the spool forwards %s, whose worker is gone", orphan.path)
         try:
             await queue.start()
-            while not (queue.is_drained or self._is_ending):
+            while not ((queue.is_drained and not queue.has_letters_to_send) or self._is_ending):
                 await self._change(inf)
         finally:
             await queue.end()

@@ -9,6 +9,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -144,6 +145,7 @@ class SpoolQueue:
         self._forwarders: dict[str, TopicForwarder] = {}
         self._producer: Producer[bytes, bytes] | None = None
         self._transactional: TransactionalForwarder | None = None
+        self._letters: DeadLetterForwarder | None = None
         self._tasks: dict[int, BackgroundTask] = {}
         self._tasks_made = 0
         self._writer_runs = False
@@ -195,8 +197,9 @@ class SpoolQueue:
         if self._forwarding.dead_letter_topic is not None:
             letters = DeadLetterForwarder(
                 *(self.dead_letters.path, self._forwarding.dead_letter_topic, self._producer_of_letters),
-                *(driver, in_thread),
+                *(driver, in_thread, self._changed),
             )
+            self._letters = letters
             self.dead_letters.has_new = letters.wake
             self._start(letters.run, "dead letters")
         for topic in self.writer.topics():
@@ -240,6 +243,11 @@ class SpoolQueue:
         if self._transactional is not None:
             return self._transactional.is_drained
         return all(each.is_drained for each in self._forwarders.values())
+
+    @property
+    def has_letters_to_send(self) -> bool:
+        """Whether dead letters are on their way to their topic."""
+        return self._letters is not None and not self._letters.is_idle
 
     def backlog(self) -> dict[str, TopicBacklog]:
         """Return what waits, by topic."""
@@ -300,8 +308,14 @@ class SpoolQueue:
         )
         self.topic(dropped.topic).were_dropped(dropped)
         if not self._is_ending:
-            self._start(partial(self.dead_letters.mark_dropped, dropped), "drops")
+            self._start(partial(self._mark_dropped, dropped), "drops")
         self._changed()
+
+    async def _mark_dropped(self, dropped: Dropped) -> None:
+        try:
+            await self.dead_letters.mark_dropped(dropped)
+        except sqlite3.Error as error:
+            _log.error("the spool cannot note in %s what it has dropped: %s", self.dead_letters.path, error)
 
     # -- ends ---
 

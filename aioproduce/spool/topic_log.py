@@ -18,6 +18,7 @@ Invariants:
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -272,6 +273,10 @@ class TopicLog:
                 and no later `sync()` tells.
             BatchesLostError: if batches that were in the log are in it no more.
         """
+        if self._file is None and self._synced_offset < self.next_offset:
+            # An append has given the segment up, and rescued nothing.
+            self._synced_offset = self.next_offset
+            raise PossiblyStoredError(errno.EIO, "a segment was given up before all of it was durable")
         if self._file is None or not self.unsynced_bytes:
             return
         try:
@@ -472,14 +477,24 @@ class TopicLog:
 
     def _records_of(self, segment: Segment, first: int, end: int) -> int:
         """Count a segment's records between two offsets: it has holes, and may end before the next begins."""
-        file = self._disk.open(f"{self._directory}/{segment.name}")
         count = at = 0
+        reached = segment.base_offset
         try:
-            while (head := read_head(file.read(at, HEAD_SIZE))) is not None and head.base_offset < end:
-                count += max(head.end_offset - max(head.base_offset, first), 0) if head.record_count else 0
-                at += head.size
-        finally:
-            file.close()
+            file = self._disk.open(f"{self._directory}/{segment.name}")
+            try:
+                while (head := read_head(file.read(at, HEAD_SIZE))) is not None and head.base_offset < end:
+                    count += (
+                        max(head.end_offset - max(head.base_offset, first), 0) if head.record_count else 0
+                    )
+                    at += head.size
+                    reached = head.end_offset
+            finally:
+                file.close()
+        except OSError:  # a disk that cannot be read must not keep the oldest records for ever
+            if segment.extent is None:
+                return max(count, 1)
+        if segment.extent is not None:  # what is damaged is counted by its offsets
+            count += max(end - max(reached, first), 0)
         return count
 
     def _remove_settled(self) -> None:

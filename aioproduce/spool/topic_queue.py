@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,13 @@ from aioproduce._native.bulk_append import BulkAppender
 from aioproduce._native.record_numbers import RecordNumbers
 from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce.core.batching.serialized_record import SerializedRecord
-from aioproduce.errors import InvalidRecordError, PartitionerError, SpoolDroppedError, StillSpooledError
+from aioproduce.errors import (
+    InvalidRecordError,
+    PartitionerError,
+    SpoolDroppedError,
+    SpoolStorageError,
+    StillSpooledError,
+)
 from aioproduce.producer.deliveries import Deliveries
 from aioproduce.records import TopicPartition
 from aioproduce.spool.batch_head import place, read_sealed
@@ -40,7 +47,7 @@ from aioproduce.spool.writer_messages import Append, Dropped, Settle
 
 if TYPE_CHECKING:
     from aioproduce.drivers.base import Driver
-    from aioproduce.errors import DeliveryError
+    from aioproduce.errors import DeliveryError, ProducerError
     from aioproduce.producer.life import ProducerLife
     from aioproduce.producer.transaction_life import TransactionLife
     from aioproduce.records import Header
@@ -134,6 +141,7 @@ class TopicQueue:
         self._next_offset = self._stored_to  # of direct mode
         self._goes_to = 0  # what has gone ahead
         self._direct: deque[DirectAppend] = deque()
+        self._at_disk = 0  # batches that go by the log and are not answered: nothing goes ahead of them
         self._buried: dict[int, BaseException] = {}  # by offset, until the position is behind it
         self._ending: StillSpooledError | None = None
         self._is_moving = False
@@ -159,7 +167,9 @@ class TopicQueue:
         count = read_sealed(append.buffers[0])[1]
         base = append.at_least = self._next_offset
         end = self._next_offset = base + count
-        if self._read_to < base or len(self._ahead) >= _MOST_AHEAD or self.blocked_by is not None:
+        if not self._may_go_ahead():
+            self._at_disk += 1
+            append.answer = partial(self._disk_has_answered, append.answer)
             return append
         append.offset, append.end_offset = base, end
         direct = DirectAppend(append, self._driver.on_turn)
@@ -169,6 +179,15 @@ class TopicQueue:
         self._read_to = self._goes_to = end
         self.has_new()
         return direct.write
+
+    def _may_go_ahead(self) -> bool:
+        """Return whether everything before a new batch was read, has gone ahead, or is in no log."""
+        is_free = self.blocked_by is None and self._ending is None and len(self._ahead) < _MOST_AHEAD
+        return is_free and not self._at_disk and self._read_to >= self._stored_to
+
+    def _disk_has_answered(self, answer: Callable[[Append], None], append: Append) -> None:
+        self._at_disk -= 1
+        answer(append)
 
     def _make_group(self, base_offset: int, end_offset: int) -> None:
         group = SpooledGroup(self.topic, base_offset, end_offset, self._driver.make_waiter)
@@ -219,7 +238,7 @@ class TopicQueue:
         while self._ahead and self._ahead[0].head.end_offset <= dropped.end_offset:
             self._take_ahead()
         while self._direct and self._direct[0].end_offset <= dropped.end_offset:
-            self._direct.popleft()  # it was stored
+            self._direct.popleft().failed()  # it was stored, or the disk had refused it
         self._moved_to = max(self._moved_to, dropped.end_offset)
         self.has_new()
 
@@ -240,7 +259,14 @@ class TopicQueue:
         """Leave to the disk what has gone ahead and is not settled."""
         self._goes_to = 0
         while self._direct:
-            self._direct.popleft().failed()
+            direct = self._direct.popleft()
+            if direct.waits_for_disk:
+                self._at_disk += 1
+                direct.disk_has_answered = self._left_has_answered
+            direct.failed()
+
+    def _left_has_answered(self) -> None:
+        self._at_disk -= 1
 
     def close(self) -> None:
         """Give up, and close the file that is read."""
@@ -287,6 +313,10 @@ class TopicQueue:
             _log.error("the spool is damaged: %s; they are kept in the quarantine", damage)
         # Between the last record of an earlier process and the first of this one are offsets that nobody used.
         self._read_to = batches[-1].head.end_offset if batches else stored_to
+
+    def read_failed(self) -> None:
+        """Read from the same place the next time."""
+        self._reader.begin_at(self._read_to)
 
     def _put_ahead(self, batches: list[Batch]) -> None:
         self._ahead += batches
@@ -388,7 +418,19 @@ class TopicQueue:
         return row + 1
 
     async def _bury(self, record: SerializedRecord, offset: int, error: BaseException) -> None:
-        await self._dead_letters.put(record, error)
+        """Put a record into the dead letters.
+
+        Raises:
+            SpoolStorageError: if the disk refused it.
+        """
+        try:
+            await self._dead_letters.put(record, error)
+        except sqlite3.Error as failure:
+            raise SpoolStorageError(
+                f"a record for {self.topic!r} can never be sent ({error}), and cannot be put to the dead letters: "
+                f"{failure}",
+                possibly_stored=True,
+            ) from failure
         self._buried[offset] = error
 
     def _record(self, rows: BatchRows, row: int, offset: int) -> SerializedRecord:
@@ -407,7 +449,7 @@ class TopicQueue:
 
     # -- settling ---
 
-    async def bury(self, sent: SentBatch, failed: dict[int, DeliveryError]) -> DeliveryError | None:
+    async def bury(self, sent: SentBatch, failed: dict[int, DeliveryError]) -> ProducerError | None:
         """Put what the cluster will never accept into the dead letters; return another failure, if there is one.
 
         Args:
@@ -419,7 +461,10 @@ class TopicQueue:
             if self._dead_letters.takes(error):
                 row = sent.row(index)
                 offset = sent.batch.head.base_offset + row
-                await self._bury(self._record(sent.rows, row, offset), offset, error)
+                try:
+                    await self._bury(self._record(sent.rows, row, offset), offset, error)
+                except SpoolStorageError as failure:
+                    return failure
         return others[0] if others else None
 
     def settle(self, sent: SentBatch, following: SentBatch | None) -> None:
@@ -430,7 +475,6 @@ class TopicQueue:
             following: The next one that was sent.
         """
         head = sent.batch.head
-        self.blocked_by = None
         errors: dict[int, BaseException] = {}
         if self._buried:
             for offset in [each for each in self._buried if each < head.end_offset]:
@@ -449,6 +493,8 @@ class TopicQueue:
         if not self._direct or self._direct[0].end_offset > head.end_offset:
             return True
         direct = self._direct.popleft()
+        if direct.waits_for_disk:
+            self._writer.cancel(direct.write)
         direct.acknowledged()
         return direct.is_written
 

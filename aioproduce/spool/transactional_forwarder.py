@@ -246,6 +246,7 @@ class TransactionalForwarder:
         """Settle what was committed although nobody was told; forget the rest, which is sent again."""
         for each, sent in self._in_doubt:
             if each is queue and sent.batch.head.end_offset <= position:
+                queue.blocked_by = None
                 queue.settle(sent, None)
         self._in_doubt = [pair for pair in self._in_doubt if pair[0] is not queue]
 
@@ -372,6 +373,7 @@ class TransactionalForwarder:
             after.append(following.get(queue))
             following[queue] = each
         for (queue, each), later in zip(sent, reversed(after), strict=True):
+            queue.blocked_by = None
             queue.settle(each, later)
             self._pauses.pop(queue.topic, None)
         for topic, end in ends.items():

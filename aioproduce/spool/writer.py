@@ -133,6 +133,14 @@ class SpoolWriter:
             self._appends += appends
             self._condition.notify()
 
+    def cancel(self, append: Append) -> None:
+        """Do not write a batch that was submitted, if that has not begun; then it is not answered."""
+        with self._condition:
+            append.is_cancelled = True
+            # In order, so nearly always the first one. A disk that hangs must not keep the bytes of the others.
+            while self._appends and self._appends[0].is_cancelled:
+                self._appends.popleft()
+
     def settle(self, settle: Settle) -> None:
         """Move a position; it is answered."""
         with self._condition:
@@ -319,7 +327,7 @@ class SpoolWriter:
                 self._append_group(log, group)
             except OSError as error:
                 for append in group:
-                    if append.offset < 0:
+                    if append.offset < 0 and append.error is None:
                         append.error = error
                 self._has_failed(error)
                 _log.error("the spool cannot store records of %s: %s", topic, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -16,7 +17,8 @@ from aioproduce.spool.log_reader import LogReader
 from aioproduce.spool.position import Position
 from aioproduce.spool.quarantine import Quarantine
 from aioproduce.spool.segments import LIFE_STEP, find_segments
-from aioproduce.spool.topic_log import TopicLog
+from aioproduce.spool.topic_log import PossiblyStoredError, TopicLog
+from tests.drivers.spool_disks import BrokenDisk
 from tests.spool.batches import make_batch, read_values
 
 _SEGMENT = 4_000
@@ -266,3 +268,31 @@ def test_a_hole_is_what_a_reader_of_the_format_expects_of_an_empty_batch() -> No
     assert head is not None
     assert (head.base_offset, head.end_offset, head.record_count, head.size) == (5, 8, 0, 61)
     assert read_head(content[:57] + struct.pack(">i", 1)) is None  # one record with three offsets
+
+
+def test_what_a_segment_that_was_given_up_had_is_not_called_durable(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BrokenDisk, "failures", failures := dict[str, list[int]]())
+    log = TopicLog(BrokenDisk(), str(directory), _SEGMENT, keeps=True)
+    batch = make_batch([b"." * 1_200])
+    assert log.append([[batch], [batch], [batch]]) == 3
+    failures["sync"] = [errno.EIO] * 10
+    with pytest.raises(OSError, match="Input/output error"):
+        log.append([[batch]])  # it ends the segment, whose sync fails, and so does its rescue
+    with pytest.raises(PossiblyStoredError):
+        log.sync()
+    failures.clear()
+    assert log.append([[batch]]) == 1
+    log.sync()
+    assert log.next_offset == 4
+
+
+def test_records_of_a_damaged_segment_are_dropped_and_counted(directory: Path) -> None:
+    log = _open(directory)
+    _append(log, [b"0", b"1"], [b"2"])
+    path = directory / f"{0:020}.log"
+    content = bytearray(path.read_bytes())
+    content[16] = 0  # no batch begins here any more
+    path.write_bytes(content)
+    assert log.drop_oldest() == (0, 3, 3)
