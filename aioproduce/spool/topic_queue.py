@@ -38,8 +38,8 @@ from aioproduce.errors import (
 )
 from aioproduce.producer.deliveries import Deliveries
 from aioproduce.records import TopicPartition
-from aioproduce.spool.batch_head import place, read_sealed
-from aioproduce.spool.direct_append import DirectAppend
+from aioproduce.spool.batch_head import place
+from aioproduce.spool.direct_mode import DirectMode
 from aioproduce.spool.log_reader import Batch
 from aioproduce.spool.sent_batch import SentBatch
 from aioproduce.spool.spooled_delivery import Groups, SpooledGroup
@@ -138,10 +138,7 @@ class TopicQueue:
         self._stored_to = writer.life_begins_at(topic)  # or settled in direct mode
         self._read_to = reader.offset  # or gone ahead
         self._grouped_to = 0
-        self._next_offset = self._stored_to  # of direct mode
-        self._goes_to = 0  # what has gone ahead
-        self._direct: deque[DirectAppend] = deque()
-        self._at_disk = 0  # batches that go by the log and are not answered: nothing goes ahead of them
+        self._direct = DirectMode(self._stored_to, driver, writer)
         self._buried: dict[int, BaseException] = {}  # by offset, until the position is behind it
         self._ending: StillSpooledError | None = None
         self._is_moving = False
@@ -164,30 +161,15 @@ class TopicQueue:
         Returns:
             What the writer gets. In any case it has its offset, which is part of the records' ids.
         """
-        count = read_sealed(append.buffers[0])[1]
-        base = append.at_least = self._next_offset
-        end = self._next_offset = base + count
-        if not self._may_go_ahead():
-            self._at_disk += 1
-            append.answer = partial(self._disk_has_answered, append.answer)
+        is_free = self.blocked_by is None and self._ending is None and len(self._ahead) < _MOST_AHEAD
+        direct = self._direct.begin(append, may_go_ahead=is_free and self._read_to >= self._stored_to)
+        if direct is None:
             return append
-        append.offset, append.end_offset = base, end
-        direct = DirectAppend(append, self._driver.on_turn)
-        self._direct.append(direct)
-        self._put_ahead([Batch(place(direct.content, base), memoryview(direct.content))])
-        self._make_group(base, end)
-        self._read_to = self._goes_to = end
+        self._put_ahead([Batch(place(direct.content, append.offset), memoryview(direct.content))])
+        self._make_group(append.offset, append.end_offset)
+        self._read_to = append.end_offset
         self.has_new()
         return direct.write
-
-    def _may_go_ahead(self) -> bool:
-        """Return whether everything before a new batch was read, has gone ahead, or is in no log."""
-        is_free = self.blocked_by is None and self._ending is None and len(self._ahead) < _MOST_AHEAD
-        return is_free and not self._at_disk and self._read_to >= self._stored_to
-
-    def _disk_has_answered(self, answer: Callable[[Append], None], append: Append) -> None:
-        self._at_disk -= 1
-        answer(append)
 
     def _make_group(self, base_offset: int, end_offset: int) -> None:
         group = SpooledGroup(self.topic, base_offset, end_offset, self._driver.make_waiter)
@@ -237,8 +219,7 @@ class TopicQueue:
                 group.fail(error)
         while self._ahead and self._ahead[0].head.end_offset <= dropped.end_offset:
             self._take_ahead()
-        while self._direct and self._direct[0].end_offset <= dropped.end_offset:
-            self._direct.popleft().failed()  # it was stored, or the disk had refused it
+        self._direct.dropped(dropped.end_offset)
         self._moved_to = max(self._moved_to, dropped.end_offset)
         self.has_new()
 
@@ -253,20 +234,7 @@ class TopicQueue:
         for group in list(self.groups.values()):
             if not group.is_settled:
                 group.fail(ending)
-        self._fail_direct()
-
-    def _fail_direct(self) -> None:
-        """Leave to the disk what has gone ahead and is not settled."""
-        self._goes_to = 0
-        while self._direct:
-            direct = self._direct.popleft()
-            if direct.waits_for_disk:
-                self._at_disk += 1
-                direct.disk_has_answered = self._left_has_answered
-            direct.failed()
-
-    def _left_has_answered(self) -> None:
-        self._at_disk -= 1
+        self._direct.failed()
 
     def close(self) -> None:
         """Give up, and close the file that is read."""
@@ -279,7 +247,7 @@ class TopicQueue:
     @property
     def next_batch(self) -> Batch | None:
         """The next batch to send, if it was read."""
-        if self._ahead and self._ahead[0].head.end_offset <= max(self._stored_to, self._goes_to):
+        if self._ahead and self._ahead[0].head.end_offset <= max(self._stored_to, self._direct.goes_to):
             return self._ahead[0]
         return None
 
@@ -327,7 +295,7 @@ class TopicQueue:
 
     def begin_again(self, offset: int) -> None:
         """Send everything from an offset on, also what was sent before, and from the log."""
-        self._fail_direct()
+        self._direct.failed()
         self._ahead.clear()
         self._ahead_bytes = 0
         self._reader.begin_at(offset)
@@ -483,20 +451,12 @@ class TopicQueue:
         self.forwarded += count - len(errors)
         batch = following.batch if following is not None else self._ahead[0] if self._ahead else None
         following_head = None if batch is None else batch.head
-        self._measures.settled(head, count, len(errors), following_head, is_stored=self._end_direct(head))
+        self._measures.settled(
+            head, count, len(errors), following_head, is_stored=self._direct.settled(head.end_offset)
+        )
         group = self.groups.get(head.base_offset)
         if group is not None and not group.is_settled:
             group.settle(sent.outcomes(), sent.first, errors)
-
-    def _end_direct(self, head: BatchHead) -> bool:
-        """End the `send()` of a settled batch, if it has gone ahead; return whether the disk has it."""
-        if not self._direct or self._direct[0].end_offset > head.end_offset:
-            return True
-        direct = self._direct.popleft()
-        if direct.waits_for_disk:
-            self._writer.cancel(direct.write)
-        direct.acknowledged()
-        return direct.is_written
 
     # -- the position ---
 
