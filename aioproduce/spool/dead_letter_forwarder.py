@@ -74,12 +74,13 @@ class DeadLetterForwarder:
         self._in_thread = in_thread
         self._changed = changed
         self.is_idle: bool = False
+        self._has_new = False
         self._refused: set[tuple[str, bytes]] = set()
         self._waiter: Waiter | None = None
 
     def wake(self) -> None:
         """Notice that there is a new dead letter."""
-        self.is_idle = False
+        self.is_idle, self._has_new = False, True
         if self._waiter is not None:
             self._waiter.notify()
 
@@ -87,7 +88,7 @@ class DeadLetterForwarder:
         """Send what is there, as it comes, without an end."""
         while True:
             self._waiter = self._driver.make_waiter()  # first: what comes while the table is read wakes it
-            self.is_idle = False
+            self.is_idle = self._has_new = False
             until = inf
             try:
                 await self._send_all()
@@ -98,7 +99,7 @@ class DeadLetterForwarder:
                     "the spool cannot send dead letters to %s, and goes on trying: %s", self._topic, error
                 )
                 until = self._driver.now() + _PAUSE
-            self.is_idle = True
+            self.is_idle = not self._has_new
             self._changed()
             await self._waiter.wait(until)
 

@@ -71,10 +71,6 @@ class DeadLetters:
         self._in_thread = in_thread
         self.count: int = 0
 
-    def takes(self, error: BaseException) -> bool:
-        """Return whether a record that failed with this error belongs here."""
-        return is_never_accepted(error)
-
     async def put(self, record: SerializedRecord, error: BaseException) -> None:
         """Keep a record, with the reason.
 

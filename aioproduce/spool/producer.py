@@ -28,8 +28,6 @@ from aioproduce._native.stored_send import StoredPath
 from aioproduce.config import configured
 from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import (
-    BrokerRejectedError,
-    ConfigError,
     DeliveryError,
     FlushTimeoutError,
     ProducerClosedError,
@@ -39,10 +37,10 @@ from aioproduce.errors import (
     SpoolStorageError,
 )
 from aioproduce.producer.input import check_partition, header_list
-from aioproduce.producer.interceptors import auditor_of
 from aioproduce.producer.producer import Producer
+from aioproduce.spool.front import check_config, front_config, stored_error
 from aioproduce.spool.health import combined
-from aioproduce.spool.local_broker import ADDRESS, LocalBroker
+from aioproduce.spool.local_broker import LocalBroker
 from aioproduce.spool.measuring import SpoolMeasures
 from aioproduce.spool.service_directory import ServiceDirectory
 from aioproduce.spool.settings import MAX_BYTES, SEGMENT_BYTES, SYNC_INTERVAL_MS, Spool, SpoolLike
@@ -52,7 +50,6 @@ from aioproduce.spool.tasks import BackgroundTask, start_task
 from aioproduce.spool.topic_queue import PARTITION_HEADER
 from aioproduce.spool.transactional_forwarder import LostPosition
 from aioproduce.spool.writer_settings import FullPolicy, SyncPolicy
-from aioproduce.wire.error_codes import POLICY_VIOLATION
 
 if TYPE_CHECKING:
     import os
@@ -71,9 +68,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioproduce.spool")
 
-# More than the writer may take for one group; what it takes longer for is possibly stored.
-_MARGIN: Final = 30.0
-_FRONT_BATCH: Final = 256 * 1024
 # Seconds between two looks for queues of dead workers.
 _ADOPT_EVERY: Final = 5.0
 
@@ -148,7 +142,7 @@ class SpooledProducer(StoredPath):
         config = configured(
             bootstrap_servers, settings, key_serializer=key_serializer, value_serializer=value_serializer
         )
-        _check(config)
+        check_config(config)
         self.config: ProducerConfig = config
         spool = Spool(
             *(
@@ -173,7 +167,7 @@ class SpooledProducer(StoredPath):
         )
         # Refuses settings that a queue's producer cannot have; its metrics are shown while a queue has none.
         self._template: Producer[bytes, bytes] = self._forwarding.producer(bytes(16))
-        self._front: Producer[Any, Any] = Producer(_front_config(config))
+        self._front: Producer[Any, Any] = Producer(front_config(config))
         super().__init__(self._front)
         self._measures = SpoolMeasures(config, time.time)
         self._service: ServiceDirectory | None = None
@@ -359,7 +353,7 @@ class SpooledProducer(StoredPath):
         return self._topic(topic).group_at(offset)
 
     def _stored_error(self, error: DeliveryError) -> SpoolFullError | SpoolStorageError:
-        return _stored_error(error)
+        return stored_error(error)
 
     def _with_partition(self, headers: Headers | None, partition: int) -> list[Header]:
         return _with_partition(headers, partition)
@@ -395,7 +389,7 @@ class SpooledProducer(StoredPath):
             try:
                 await deliveries.wait()
             except DeliveryError as error:
-                raise _stored_error(error) from error
+                raise stored_error(error) from error
         return SpooledDeliveries(deliveries, groups)
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -518,54 +512,3 @@ def _with_partition(headers: Headers | None, partition: int) -> list[Header]:
     check_partition(partition)
     chosen = (PARTITION_HEADER, partition.to_bytes(4, "big"))
     return [*((headers and header_list(headers)) or ()), chosen]
-
-
-def _check(config: ProducerConfig) -> None:
-    if config.acks == 0:
-        raise ConfigError(
-            "acks=0: a spooled producer removes from the disk what is acknowledged, and this acknowledges nothing; "
-            "set acks to all",
-            key="acks",
-        )
-    if config.transactional_id is not None:
-        raise ConfigError(
-            "transactional.id: a spooled producer does not take one: it sends at least once",
-            key="transactional.id",
-        )
-    if auditor_of(config.interceptors) is not None:
-        raise ConfigError(
-            "interceptors: a spooled producer numbers its records itself, in the same header as an Auditor: leave "
-            "the Auditor out",
-            key="interceptors",
-        )
-
-
-def _front_config(config: ProducerConfig) -> ProducerConfig:
-    """Return the settings of the producer that sends to the disk: no network, no retries that could store twice."""
-    host, _, port = ADDRESS.partition(":")
-    return replace(
-        config,
-        bootstrap_servers=((host, int(port)),),
-        client_id=f"{config.client_id}-spool",
-        security_protocol="PLAINTEXT",
-        partitioner="uniform_sticky",
-        batch_size=max(config.batch_size, _FRONT_BATCH),
-        linger=0.0,
-        compression_type="none",
-        acks=-1,
-        enable_idempotence=False,
-        request_timeout=config.max_block + _MARGIN,
-        delivery_timeout=config.max_block + _MARGIN,
-        enable_metrics_push=False,
-    )
-
-
-def _stored_error(error: DeliveryError) -> SpoolFullError | SpoolStorageError:
-    if isinstance(error, BrokerRejectedError) and error.code == POLICY_VIOLATION:
-        return SpoolFullError(
-            "the queue on disk is full, and no room became free in time; nothing was stored. Let the cluster take "
-            "what is in it, or raise max_bytes"
-        )
-    return SpoolStorageError(
-        f"the record could not be stored on disk: {error}", possibly_stored=error.possibly_written
-    )

@@ -39,6 +39,7 @@ from aioproduce.errors import (
 from aioproduce.producer.deliveries import Deliveries
 from aioproduce.records import TopicPartition
 from aioproduce.spool.batch_head import place
+from aioproduce.spool.dead_letters import is_never_accepted
 from aioproduce.spool.direct_mode import DirectMode
 from aioproduce.spool.log_reader import Batch
 from aioproduce.spool.sent_batch import SentBatch
@@ -424,9 +425,9 @@ class TopicQueue:
             sent: The batch.
             failed: Its failures, by the index of the delivery.
         """
-        others = [error for error in failed.values() if not self._dead_letters.takes(error)]
+        others = [error for error in failed.values() if not is_never_accepted(error)]
         for index, error in failed.items():
-            if self._dead_letters.takes(error):
+            if is_never_accepted(error):
                 row = sent.row(index)
                 offset = sent.batch.head.base_offset + row
                 try:

@@ -167,13 +167,13 @@ class CrashScript:
         count = self._random.choice((1, 3, 1000, LIFE_STEP))
         self._unwritten[topic] += count
         end = log.next_offset + self._unwritten[topic]
-        if count < LIFE_STEP:
-            oracle.highest = max(oracle.highest, end - 1)
+        # Until the position is behind them, only the life's own id keeps these offsets from being used again.
         if count == LIFE_STEP or self._random.random() < 0.5:
             self._readers.pop(topic, None)
             oracle.settling = max(oracle.settling, end)
             log.settle(end)
             oracle.settled = end
+            oracle.highest = max(oracle.highest, end - 1)
 
     def _append_and_sync(self, topic: str) -> None:
         self._append(topic)

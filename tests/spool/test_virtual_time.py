@@ -100,8 +100,7 @@ def _run(rate: int, folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: A
     assert max(waits[True]) <= max(waits[False])
     found = simulation.cluster.values("orders")
     assert found.keys() == {_value(number) for number in range(count)}
-    if settings.get("enable_idempotence", True):
-        assert found.total() == count
+    assert found.total() == count
 
 
 @pytest.mark.parametrize("direct", [False, True])
