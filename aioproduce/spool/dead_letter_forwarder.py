@@ -20,13 +20,14 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.errors import InvalidRecordError, ProducerError, ProducerStateError
+from aioproduce.spool.bell import Bell
 from aioproduce.spool.dead_letter_table import DeadLetter, read_dead_letters, remove_dead_letters
 from aioproduce.spool.dead_letters import is_never_accepted
 from aioproduce.spool.topic_queue import ID_HEADER
 
 if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
-    from aioproduce.drivers.base import Driver, Waiter
+    from aioproduce.drivers.base import Driver
     from aioproduce.producer.producer import Producer
 
 _log = logging.getLogger("aioproduce.spool")
@@ -70,26 +71,23 @@ class DeadLetterForwarder:
         self._path = path
         self._topic = topic
         self._producer = producer
-        self._driver = driver
         self._in_thread = in_thread
         self._changed = changed
         self.is_idle: bool = False
         self._has_new = False
         self._refused: set[tuple[str, bytes]] = set()
-        self._waiter: Waiter | None = None
+        self._bell = Bell(driver)
 
     def wake(self) -> None:
         """Notice that there is a new dead letter."""
         self.is_idle, self._has_new = False, True
-        if self._waiter is not None:
-            self._waiter.notify()
+        self._bell.ring()
 
     async def run(self) -> None:
         """Send what is there, as it comes, without an end."""
         while True:
-            self._waiter = self._driver.make_waiter()  # first: what comes while the table is read wakes it
             self.is_idle = self._has_new = False
-            until = inf
+            pause = inf
             try:
                 await self._send_all()
             except ProducerStateError:
@@ -98,10 +96,10 @@ class DeadLetterForwarder:
                 _log.warning(
                     "the spool cannot send dead letters to %s, and goes on trying: %s", self._topic, error
                 )
-                until = self._driver.now() + _PAUSE
+                pause = _PAUSE
             self.is_idle = not self._has_new
             self._changed()
-            await self._waiter.wait(until)
+            await self._bell.wait(pause)
 
     async def _send_all(self) -> None:
         """Send what is in the table now.

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.errors import ProducerError, ProducerStateError
+from aioproduce.spool.bell import Bell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproduce.drivers.base import Waiter
     from aioproduce.producer.life import ProducerLife
     from aioproduce.spool.sent_batch import SentBatch
     from aioproduce.spool.topic_queue import TopicQueue
@@ -68,31 +67,23 @@ class TopicForwarder:
         self._under_way = 0
         self._pause = 0.0
         self._is_reading = False
-        self._reads: list[Waiter] = []
-        self._sends: list[Waiter] = []
-        self._settles: list[Waiter] = []
+        self._reads, self._sends, self._settles = Bell(life.driver), Bell(life.driver), Bell(life.driver)
         self._again_from: int | None = None
         queue.has_new = self._has_new
         queue.was_moved = self._was_moved
 
     def _has_new(self) -> None:
         self._is_idle = False
-        _notify(self._reads)
-        _notify(self._sends)
+        self._reads.ring()
+        self._sends.ring()
 
     def _was_moved(self) -> None:
-        _notify(self._settles)
+        self._settles.ring()
 
     @property
     def is_drained(self) -> bool:
         """Whether every stored record is settled, and the position is behind it."""
         return self._is_idle and not self._sent and self._queue.is_idle and self._queue.is_passed
-
-    async def _wait(self, waiters: list[Waiter], seconds: float = inf) -> None:
-        driver = self._life.driver
-        waiter = driver.make_waiter()
-        waiters.append(waiter)
-        await waiter.wait(driver.now() + seconds)
 
     # -- reading ---
 
@@ -107,9 +98,9 @@ class TopicForwarder:
                     await self._read_later(error)
                 finally:
                     self._is_reading = False
-                _notify(self._sends)
+                self._sends.ring()
             else:
-                await self._wait(self._reads)
+                await self._reads.wait()
 
     async def _read_later(self, error: OSError) -> None:
         """Read from the same place again, after a pause: a drop may have removed the file, or a disk failed."""
@@ -120,7 +111,7 @@ class TopicForwarder:
         self._queue.read_failed()
         ends_at = self._life.driver.now() + _READ_PAUSE
         while (left := ends_at - self._life.driver.now()) > 0:
-            await self._wait(self._reads, left)
+            await self._reads.wait(left)
 
     # -- sending ---
 
@@ -131,7 +122,7 @@ class TopicForwarder:
             if self._again_from is not None:
                 await self._begin_again()
             elif self._under_way >= self._window():
-                await self._wait(self._sends)
+                await self._sends.wait()
             elif (batch := queue.next_batch) is not None:
                 try:
                     sent = await queue.send_next(self._life, self._position())
@@ -142,15 +133,15 @@ class TopicForwarder:
                 else:
                     self._sent.append(sent)
                     self._under_way += batch.head.size
-                    _notify(self._reads)
-                    _notify(self._settles)
+                    self._reads.ring()
+                    self._settles.ring()
             else:
                 self._is_idle = queue.is_idle
                 if self._is_idle and not self._sent:
                     queue.blocked_by = None  # nothing is
-                _notify(self._settles)
+                self._settles.ring()
                 self._changed()
-                await self._wait(self._sends)
+                await self._sends.wait()
 
     def _try_later(self, offset: int, error: BaseException) -> None:
         """Send everything from an offset on again, after a pause."""
@@ -165,16 +156,16 @@ class TopicForwarder:
 
     async def _begin_again(self) -> None:
         while self._sent or self._is_reading:  # what is under way has an outcome first
-            await self._wait(self._sends)
+            await self._sends.wait()
         assert self._again_from is not None
         self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
         driver = self._life.driver
         ends_at = driver.now() + self._pause
         while (left := ends_at - driver.now()) > 0:
-            await self._wait(self._sends, left)
+            await self._sends.wait(left)
         self._queue.begin_again(self._again_from)
         self._again_from = None
-        _notify(self._reads)
+        self._reads.ring()
 
     # -- settling ---
 
@@ -194,7 +185,7 @@ class TopicForwarder:
                     self._settle(sent)
             self._sent.popleft()
             self._under_way -= sent.batch.head.size
-            _notify(self._sends)
+            self._sends.ring()
             self._changed()
 
     def _settle(self, sent: SentBatch) -> None:
@@ -210,11 +201,6 @@ class TopicForwarder:
             self._queue.pass_unused()
         left = self._queue.moves_in
         if left > 0:
-            await self._wait(self._settles, left)
+            await self._settles.wait(left)
         if not self._sent and self._queue.moves_in <= 0:
             self._queue.move_now()
-
-
-def _notify(waiters: list[Waiter]) -> None:
-    while waiters:
-        waiters.pop().notify()

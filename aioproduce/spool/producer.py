@@ -38,6 +38,7 @@ from aioproduce.errors import (
 )
 from aioproduce.producer.input import check_partition, header_list
 from aioproduce.producer.producer import Producer
+from aioproduce.spool.bell import Bell
 from aioproduce.spool.front import check_config, front_config, stored_error
 from aioproduce.spool.health import combined
 from aioproduce.spool.local_broker import LocalBroker
@@ -175,7 +176,7 @@ class SpooledProducer(StoredPath):
         self._adopted: SpoolQueue | None = None
         self._adoption: BackgroundTask | None = None
         self._orphan: SpoolDirectory | None = None
-        self._next_look: Waiter | None = None
+        self._next_look: Bell | None = None
         self._refused: set[str] = set()
         self._is_closed = False
         self._is_ending = False
@@ -307,7 +308,7 @@ class SpooledProducer(StoredPath):
     async def _end(self) -> None:
         self._changed()
         if self._next_look is not None:
-            self._next_look.notify()
+            self._next_look.ring()
         while self._adoption is not None:
             await self._change(inf)
         if self._queue is not None:
@@ -444,12 +445,12 @@ class SpooledProducer(StoredPath):
 
     async def _adopt(self) -> None:
         """Forward the queues of dead workers, one after the other, until the close. It is never cancelled."""
+        self._next_look = Bell(self._driver)
         while not self._is_closed:
             await anyio.to_thread.run_sync(self._look_for_an_orphan)
             directory, self._orphan = self._orphan, None
             if directory is None:
-                self._next_look = self._driver.make_waiter()
-                await self._next_look.wait(self._driver.now() + _ADOPT_EVERY)
+                await self._next_look.wait(_ADOPT_EVERY)
             else:
                 await self._forward(directory)
 

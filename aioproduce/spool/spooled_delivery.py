@@ -102,7 +102,11 @@ class SpooledGroup:
         while not self.is_settled:
             waiter = self._make_waiter()
             self._waiters.append(waiter)
-            await waiter.wait(inf)
+            try:
+                await waiter.wait(inf)
+            finally:  # a caller that gives up, and asks again and again, leaves nothing behind
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
 
     def outcome(self, index: int) -> RecordMetadata:
         """Return the metadata of a record; the group is settled.

@@ -10,7 +10,8 @@ Invariants:
 2. Nothing is sent before the positions are known, and no transaction of an earlier owner of the id is open.
 3. Records whose commit has no known outcome are settled or sent again when the positions are known again.
 4. A topic whose records fail is left out for a while. A topic that the cluster does not show is never waited for
-   in a transaction. So neither holds another topic up for longer than `delivery.timeout.ms`.
+   in a transaction, and each is looked for by a task of its own. So neither holds another topic up for longer than
+   `delivery.timeout.ms`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, final
 
+import anyio
+
 from aioproduce.errors import (
     DeliveryError,
     ProducerError,
@@ -32,12 +35,15 @@ from aioproduce.errors import (
     TransactionError,
     TransactionUnconfirmedError,
 )
+from aioproduce.spool.bell import Bell
 from aioproduce.spool.committed_positions import PARTITION, committed_positions
 from aioproduce.spool.forwarder import FIRST_PAUSE, LONGEST_PAUSE
 
 if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
     from aioproduce.config import ProducerConfig
-    from aioproduce.drivers.base import Driver, Waiter
+    from aioproduce.drivers.base import Driver
     from aioproduce.producer.producer import Producer
     from aioproduce.producer.transactions import Transaction
     from aioproduce.spool.directory import SpoolDirectory
@@ -129,8 +135,9 @@ class TransactionalForwarder:
         self._in_doubt: list[tuple[TopicQueue, SentBatch]] = []
         self._committed_at = 0.0
         self._is_busy = True
-        self._waiters: list[Waiter] = []
-        self._looks: list[Waiter] = []
+        self._bell = Bell(driver)
+        self._looks = Bell(driver)
+        self._looked_for: set[str] = set()
 
     @property
     def producer(self) -> Producer[bytes, bytes] | None:
@@ -144,20 +151,14 @@ class TransactionalForwarder:
 
     def wake(self) -> None:
         """Look for what is new."""
-        for waiters in (self._waiters, self._looks):
-            while waiters:
-                waiters.pop().notify()
+        self._bell.ring()
+        self._looks.ring()
 
     @property
     def is_drained(self) -> bool:
         """Whether every stored record is committed, and the positions on disk are behind it."""
         is_settled = not self._is_busy and not self._sent and not self._in_doubt
         return is_settled and all(queue.is_idle and queue.is_passed for queue in self._queues.values())
-
-    async def _wait(self, waiters: list[Waiter], seconds: float) -> None:
-        waiter = self._driver.make_waiter()
-        waiters.append(waiter)
-        await waiter.wait(self._driver.now() + seconds)
 
     # -- the producer ---
 
@@ -214,7 +215,7 @@ class TransactionalForwarder:
         ends_at = self._driver.now() + seconds
         while (left := ends_at - self._driver.now()) > 0:
             self._move_positions()
-            await self._wait(self._waiters, left)
+            await self._bell.wait(left)
 
     # -- positions ---
 
@@ -299,7 +300,7 @@ class TransactionalForwarder:
         for queue in self._queues.values():
             queue.pass_unused()
         self._changed()
-        await self._wait(self._waiters, self._next_in(stored, now))
+        await self._bell.wait(self._next_in(stored, now))
 
     def _is_open(self, queue: TopicQueue, now: float) -> bool:
         pause = self._pauses.get(queue.topic)
@@ -413,23 +414,28 @@ class TransactionalForwarder:
     # -- topics ---
 
     async def look_for_topics(self) -> None:
-        """Find out which topics the cluster shows, without an end."""
-        while True:
-            producer = self._producer
-            now = self._driver.now()
-            hidden = [
-                topic
-                for topic, queue in self._queues.items()
-                if topic in self._positions and topic not in self._shown and not queue.is_idle
-            ]
-            pauses = {topic: self._pauses[topic].ends_at - now for topic in hidden if topic in self._pauses}
-            due = [topic for topic in hidden if pauses.get(topic, 0) <= 0]
-            if producer is None or not due:
-                left = min((each for each in pauses.values() if each > 0), default=inf)
-                await self._wait(self._looks, left)
-                continue
-            for topic in due:
-                await self._look_for(producer, topic)
+        """Find out which topics the cluster shows, without an end; each by itself, since one can take `_LOOK`."""
+        async with anyio.create_task_group() as looks:
+            while True:
+                left = inf if self._producer is None else self._begin_looks(looks, self._producer)
+                await self._looks.wait(left)
+
+    def _begin_looks(self, looks: TaskGroup, producer: Producer[bytes, bytes]) -> float:
+        """Look for each hidden topic whose pause has ended; return the seconds until that of the next one ends."""
+        now = self._driver.now()
+        left = inf
+        for topic in filter(self._is_hidden, self._queues):
+            pause = self._pauses.get(topic)
+            if pause is not None and pause.ends_at > now:
+                left = min(left, pause.ends_at - now)
+            else:
+                self._looked_for.add(topic)
+                looks.start_soon(self._look_for, producer, topic)
+        return left
+
+    def _is_hidden(self, topic: str) -> bool:
+        is_known = topic in self._shown or topic in self._looked_for
+        return not is_known and topic in self._positions and not self._queues[topic].is_idle
 
     async def _look_for(self, producer: Producer[bytes, bytes], topic: str) -> None:
         try:
@@ -440,7 +446,10 @@ class TransactionalForwarder:
         else:
             if producer is self._producer:
                 self._shown.add(topic)
-                self.wake()
+                self._bell.ring()
+        finally:
+            self._looked_for.discard(topic)
+            self._looks.ring()
 
 
 async def _until_known(end: Callable[[], Awaitable[None]]) -> None:

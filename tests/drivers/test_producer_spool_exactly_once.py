@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import uuid
+from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aioproduce.config import ProducerConfig
 from aioproduce.errors import (
     BrokerRejectedError,
     SpoolClonedError,
@@ -19,6 +23,7 @@ from aioproduce.errors import (
     TransactionsUnavailableError,
 )
 from aioproduce.spool import SpooledProducer
+from aioproduce.spool.committed_positions import committed_positions
 from aioproduce.testing import FakeCluster
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
@@ -35,6 +40,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again without a pause that a test would wait for."""
     monkeypatch.setattr("aioproduce.spool.transactional_forwarder.FIRST_PAUSE", 0.01)
     monkeypatch.setattr("aioproduce.spool.transactional_forwarder.LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr("aioproduce.spool.transactional_forwarder._LOOK", 0.2)
 
 
 def _made(servers: str, directory: Path, **settings: Any) -> SpooledProducer:
@@ -152,6 +158,46 @@ async def test_a_topic_that_is_denied_or_not_there_holds_up_no_other(
     with pytest.raises(StillSpooledError):
         await gone
     assert (_committed(cluster, "one"), _committed(cluster, "t")) == ([b"goes"], [b"waits"])
+
+
+async def test_a_topic_that_comes_while_the_position_of_another_is_learned_is_not_missed(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other is denied: it gives the forwarder no further reason to look."""
+    cluster.faults.fail_metadata(codes.TOPIC_AUTHORIZATION_FAILED, topic="t", times=None)
+    is_learning, may_end = threading.Event(), threading.Event()
+
+    def slowly(
+        config: ProducerConfig, group: str, topics: Sequence[str], timeout: float
+    ) -> Mapping[str, int]:
+        if "t" in topics:
+            is_learning.set()
+            assert may_end.wait(30)
+        return committed_positions(config, group, topics, timeout)
+
+    monkeypatch.setattr("aioproduce.spool.transactional_forwarder.committed_positions", slowly)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        denied = await producer.send("t", b"waits")
+        await until(is_learning.is_set)
+        delivery = await producer.send("one", b"goes")
+        may_end.set()
+        assert (await delivery).offset == 0
+        await producer.close(0)
+    with pytest.raises(StillSpooledError):
+        await denied
+
+
+async def test_a_look_for_a_topic_that_is_not_there_holds_up_no_look_for_another(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioproduce.spool.transactional_forwarder._LOOK", inf)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        gone = await producer.send("gone", b"waits for ever")
+        await until(lambda: "gone" in producer._queue._transactional._looked_for)  # type: ignore[union-attr]
+        assert (await (await producer.send("one", b"goes"))).offset == 0
+        await producer.close(0)
+    with pytest.raises(StillSpooledError):
+        await gone
 
 
 async def test_without_a_cluster_records_are_stored_and_sent_once_it_is_there(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import threading
 from contextlib import closing
+from math import inf
 from pathlib import Path
 
+import anyio
 import pytest
 
 from aioproduce.errors import (
@@ -20,7 +23,7 @@ from aioproduce.errors import (
 from aioproduce.spool import SpooledProducer
 from aioproduce.spool.dead_letter_table import count_dead_letters
 from aioproduce.spool.directory import SpoolDirectory
-from aioproduce.spool.service_directory import queue_paths
+from aioproduce.spool.service_directory import ServiceDirectory, queue_paths
 from aioproduce.testing import FakeCluster
 from tests.drivers.producing import until
 from tests.drivers.test_producer_spooled import _ids, _values, nobody, spool
@@ -82,6 +85,26 @@ async def test_a_queue_that_is_in_use_or_damaged_is_not_adopted(
         await third.flush()
         await until(lambda: "leaves a queue without a worker as it is" in caplog.text)
     assert _values(cluster, "one") == [b"sent", b"kept"]
+
+
+async def test_a_close_that_comes_during_a_look_for_queues_does_not_wait_for_the_next_look(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioproduce.spool.producer._ADOPT_EVERY", inf)
+    looks, may_end = threading.Event(), threading.Event()
+
+    def slowly(service: ServiceDirectory, refused: set[str]) -> None:
+        looks.set()
+        assert may_end.wait(30)
+
+    monkeypatch.setattr(ServiceDirectory, "next_orphan", slowly)
+    producer = SpooledProducer(cluster.bootstrap_servers, directory=spool)
+    await producer.start()
+    await until(looks.is_set)
+    async with anyio.create_task_group() as group:
+        group.start_soon(producer.close)
+        await until(lambda: producer._is_closed)
+        may_end.set()
 
 
 async def test_a_copy_and_its_original_never_give_two_records_one_id(

@@ -11,6 +11,7 @@ import pytest
 
 from aioproduce.errors import ProducerError, TopicAuthorizationError
 from aioproduce.spool.batch_head import place
+from aioproduce.spool.bell import Bell
 from aioproduce.spool.forwarder import TopicForwarder
 from aioproduce.spool.log_reader import Batch
 from aioproduce.spool.topic_queue import TopicQueue
@@ -246,3 +247,24 @@ async def test_what_is_left_to_the_disk_has_its_answer_before_direct_mode_goes_o
     following.answer(following)
     assert [type(error).__name__ for error in answers] == ["PossiblyStoredError"]
     assert queue.go_ahead(last := _append()) is not last
+
+
+async def test_a_ring_wakes_the_task_that_waits_and_one_that_comes_before_the_wait_ends_it_at_once() -> None:
+    bell = Bell(cast("Any", _Driver()))
+    waiting = asyncio.create_task(bell.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    bell.ring()
+    await waiting
+
+    bell.ring()
+    bell.ring()
+    await bell.wait()
+    await bell.wait(0)  # both were one: this wait ends by its time
+    again = asyncio.create_task(bell.wait())
+    await asyncio.sleep(0)
+    again.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await again
+    bell.ring()
+    await bell.wait()
