@@ -103,7 +103,7 @@ async def test_a_close_that_comes_during_a_look_for_queues_does_not_wait_for_the
     await until(looks.is_set)
     async with anyio.create_task_group() as group:
         group.start_soon(producer.close)
-        await until(lambda: producer._is_closed)
+        await until(lambda: producer._is_ending)
         may_end.set()
 
 
