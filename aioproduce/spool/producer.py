@@ -320,7 +320,10 @@ class SpooledProducer(StoredPath):
         self._changed()
 
     def _is_drained(self) -> bool:
-        return all(queue.is_drained for queue in (self._queue, self._adopted) if queue is not None)
+        return all(queue.is_drained for queue in self._queues())
+
+    def _queues(self) -> list[SpoolQueue]:
+        return [queue for queue in (self._queue, self._adopted) if queue is not None]
 
     async def _change(self, deadline: float) -> bool:
         """Wait until something was settled or has ended; return false at the deadline."""
@@ -330,6 +333,8 @@ class SpooledProducer(StoredPath):
 
     async def _drained(self, deadline: float) -> None:
         """Wait until the queue is empty, at most until the deadline."""
+        for queue in self._queues():
+            queue.hasten()
         while self._failure is None and not self._is_drained():
             if not await self._change(deadline):
                 return

@@ -146,6 +146,8 @@ class TopicQueue:
         self._moved_at = -inf
         self._moved_to = reader.offset
         self._moves_to: int | None = None
+        self._sent_to = reader.offset
+        self._is_hasty = False
 
     # -- what is stored ---
 
@@ -328,6 +330,7 @@ class TopicQueue:
                 else:
                     row = await self._send_rows(life, deliveries, rows, row, stop, head.base_offset)
             row = stop + 1
+        self._sent_to = max(self._sent_to, head.end_offset)
         if self._ahead and self._ahead[0] is batch:  # it was not dropped meanwhile
             self._take_ahead()
         self._measures.sent(head, len(deliveries))
@@ -479,7 +482,15 @@ class TopicQueue:
         """Seconds until the position is to be moved: not in sight, 0 or less for now."""
         if self._moves_to is None or self._is_moving:
             return inf
+        if self._is_hasty and self.is_idle and self._moves_to >= self._sent_to:
+            return 0.0
         return self._moved_at + _MOVE_EVERY - self._driver.now()
+
+    def hasten(self) -> None:
+        """Move the position as soon as everything in the log is settled: somebody waits for that."""
+        self._is_hasty = True
+        if self.moves_in <= 0:
+            self.move_now()
 
     def move(self, position: int) -> None:
         """Move the position, now or soon: each move is a sync of the disk."""
@@ -505,6 +516,8 @@ class TopicQueue:
         self._is_moving = False
         if error is not None and self._moves_to is None:
             self._moves_to = position  # tried again
+        if error is not None or self.is_passed:
+            self._is_hasty = False  # a disk that refuses is not asked without a pause
         self.was_moved()
         self._changed()
 

@@ -68,6 +68,22 @@ def _describe(spool: Path, description: str) -> None:
     (spool / "queue-0" / "spool.json").write_text(description)
 
 
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_a_flush_does_not_wait_for_the_next_time_that_the_position_is_moved(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch, exactly_once: bool
+) -> None:
+    monkeypatch.setattr("aioproduce.spool.topic_queue._MOVE_EVERY", 1e9)
+    async with SpooledProducer(
+        cluster.bootstrap_servers, directory=spool, exactly_once=exactly_once
+    ) as producer:
+        for number in range(3):
+            await producer.send("one", b"%d" % number)
+            await producer.flush()
+            await (await producer.send("one", b"%d again" % number))
+        await producer.flush()
+    assert len(cluster.records("one")) == 6
+
+
 async def test_a_record_is_on_disk_and_then_in_the_cluster(cluster: FakeCluster, spool: Path) -> None:
     async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as producer:
         delivery = await producer.send("one", b"value", b"key", headers=[("name", b"1")], timestamp=12345)
