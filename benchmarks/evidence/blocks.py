@@ -87,6 +87,7 @@ BLOCKS: Final[Mapping[str, Block]] = {
     "parking": Block(("parking",), tables.section("parking")),
     "large-values": Block(("large-values",), tables.section("large-values", "null")),
     "small-batches": Block(("small-batches",), tables.section("small-batches", "null")),
+    "matrix": Block(("matrix",), tables.matrix),
     "scaling": Block(("scaling",), tables.scaling, plots.scaling),
     "start-up": Block(("start-up",), tables.others("start-up")),
     "handshakes": Block(("handshakes",), tables.others("handshakes")),

@@ -71,6 +71,7 @@ def _bench(
 
 
 _FASTEST: Final = ("aioproduce", "confluent", "Java", "franz-go")
+_SIX: Final = ("aioproduce", "aiokafka", "confluent", "confluent AIO", "Java", "franz-go")
 _UNREPORTED: Final = ("dropped", "send-many", "callback", "no-report")
 _FIVE: Final = ("--rounds", "5")
 _SPARK: Final = ("pyspark", "pyarrow")
@@ -98,6 +99,13 @@ _BENCHMARKS: Final = (
            *_UNREPORTED, section="null"),
     _bench("small-batches", "Batches of 16 KiB", 3, *_FIVE, "--batches", "16", "--clients", *_FASTEST, "--modes",
            "await-each", "callback", section="null"),
+    Entry(
+        "matrix", "Every loop, mode, size of values, codec, acks and batch size, one short run each",
+        ("-m", "benchmarks", "--full", "--only", "null", "--rounds", "1", "--seconds", "0.1", "--clients", *_SIX,
+         "--json", "{json}"), 25, medians.of_bench,
+        ("--seconds", "0.01", "--values", "100", "--compression", "none", "--acks", "all", "--clients", "aioproduce"),
+        libraries=("aiokafka", "confluent-kafka"),
+    ),
     _bench("scaling", "The cost of a record while one thing grows", 20, *_FIVE),
     _bench("start-up", "What an import costs", 1),
     _bench("handshakes", "How late the loop is while 100 connections are opened", 4),

@@ -41,6 +41,29 @@ def section(entry: str, name: str = "") -> Render:
     return render
 
 
+_MATRIX = (
+    *(("aioproduce", mode) for mode in ("await-each", "dropped", "tasks", "send-many")),
+    ("aiokafka", "await-each"),
+    *((client, "callback") for client in ("confluent", "Java", "franz-go")),
+)
+"""The columns of the matrix; the result has every mode and both loops."""
+
+
+def matrix(documents: Documents) -> str:
+    """Return the rates with each setting, in thousands of records a second, on uvloop where there is a loop."""
+    rates: dict[str, dict[tuple[str, str], float]] = {}
+    for result in results_of(documents["matrix"]["figures"], "null"):
+        if result.case.loop in ("", "uvloop"):
+            of_setting = rates.setdefault(report.settings_label(result) or "100 B", {})
+            of_setting[result.case.client, result.case.mode] = result.figures["records_per_second"]
+    rows = [
+        [setting, *(count(found[column] / 1000) if column in found else "" for column in _MATRIX)]
+        for setting, found in rates.items()
+    ]
+    headings = [", ".join(column) for column in _MATRIX]
+    return table(("thousand records/s", *headings), rows)
+
+
 def throughput(documents: Documents) -> str:
     """Return the rates on the null broker and on real Kafka next to each other."""
     figures = ("records_per_second", "cpu_seconds_per_million")
