@@ -8,9 +8,10 @@ own, over connections of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.drivers.blocking_client import BlockingClient
 from aioproduce.errors import BrokerConnectionError, ProtocolError, TransactionsUnavailableError
@@ -28,13 +29,26 @@ PARTITION: Final = 0
 _GROUP: Final = 0
 _PAUSE: Final = 0.1
 _MOST_TOPICS: Final = 1000
-_REFUSALS: Final = frozenset({codes.GROUP_AUTHORIZATION_FAILED, codes.TOPIC_AUTHORIZATION_FAILED})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CommittedPositions:
+    """What the cluster has.
+
+    Attributes:
+        offsets: The offsets of the topics that have one.
+        denied: The topics whose offsets may not be read.
+    """
+
+    offsets: dict[str, int] = field(default_factory=dict)
+    denied: set[str] = field(default_factory=set)
 
 
 def committed_positions(
     config: ProducerConfig, group: str, topics: Sequence[str], timeout: float
-) -> Mapping[str, int]:
-    """Return the committed positions of those of these topics that have one.
+) -> CommittedPositions:
+    """Return the committed positions of topics.
 
     Args:
         config: The addresses of the brokers, TLS and login.
@@ -43,13 +57,13 @@ def committed_positions(
         timeout: Seconds for all.
 
     Raises:
-        TransactionsUnavailableError: if the group or a topic may not be read.
+        TransactionsUnavailableError: if the group may not be read.
         OSError: if no answer came in time.
         ProtocolError: if an answer is not valid, or the cluster has no such request.
     """
     deadline = time.monotonic() + timeout
     client = BlockingClient(config)
-    found: dict[str, int] = {}
+    found = CommittedPositions()
     for start in range(0, len(topics), _MOST_TOPICS):
         asked = topics[start : start + _MOST_TOPICS]
         while (answer := _ask(client, config.client_id, group, asked, deadline)) is None:
@@ -60,13 +74,14 @@ def committed_positions(
                     port=config.bootstrap_servers[0][1],
                 )
             time.sleep(_PAUSE)
-        found |= answer
+        found.offsets.update(answer.offsets)
+        found.denied.update(answer.denied)
     return found
 
 
 def _ask(
     client: BlockingClient, client_id: str, group: str, topics: Sequence[str], deadline: float
-) -> dict[str, int] | None:
+) -> CommittedPositions | None:
     """Ask once; None if the coordinator is to be asked again."""
     find = partial(encode_find_coordinator, client_id=client_id, key=group, key_type=_GROUP)
     coordinator: Any = client.ask_any(ApiKey.FIND_COORDINATOR, find, deadline)
@@ -78,14 +93,16 @@ def _ask(
     response: Any = client.ask((address.host, address.port), ApiKey.OFFSET_FETCH, fetch, deadline)
     if not _is_answer(response.error_code, group):
         return None
-    found: dict[str, int] = {}
+    found = CommittedPositions()
     for place, (code, offset) in response.offsets.items():
         if code == codes.UNKNOWN_TOPIC_OR_PARTITION:  # it is gone, and its offset with it
             continue
-        if not _is_answer(code, group):
+        if code == codes.TOPIC_AUTHORIZATION_FAILED:
+            found.denied.add(place.topic)
+        elif not _is_answer(code, group):
             return None
-        if offset >= 0:
-            found[place.topic] = offset
+        elif offset >= 0:
+            found.offsets[place.topic] = offset
     return found
 
 
@@ -96,8 +113,8 @@ def _is_answer(code: int, group: str) -> bool:
     if codes.is_retriable(code):
         return False
     text = f"the positions in group {group} cannot be read: {codes.message_of(code)}"
-    if code in _REFUSALS:
+    if code == codes.GROUP_AUTHORIZATION_FAILED:
         raise TransactionsUnavailableError(
-            f"{text}. Allow Read on the group, and Describe on the topics", recover="new producer", code=code
+            f"{text}. Allow Read on the group", recover="new producer", code=code
         )
     raise ProtocolError(text)

@@ -104,7 +104,7 @@ def remove_dead_letters(path: str, letters: Iterable[DeadLetter]) -> None:
         sqlite3.Error: if that failed; all are still there.
     """
     with _opened(path, "rw") as connection, connection:
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA synchronous = EXTRA")
         connection.executemany(
             "DELETE FROM dead_letters WHERE topic = ? AND id = ?", [(each.topic, each.id) for each in letters]
         )

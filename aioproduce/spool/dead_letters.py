@@ -108,7 +108,7 @@ class DeadLetters:
         connection = sqlite3.connect(self.path)
         try:
             with connection:
-                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA synchronous = EXTRA")
                 connection.execute(schema)
                 connection.execute(statement, row)
         finally:

@@ -65,7 +65,7 @@ class DirectAppend:
         self.content: bytes = b"".join(append.buffers)
         self.end_offset: int = append.end_offset
         self.write: Append = replace(
-            append, buffers=(self.content,), answer=self._has_answered, offset=-1, end_offset=-1
+            append, buffers=(self.content,), answer=self._has_answered, told=None, offset=-1, end_offset=-1
         )
         append.buffers = ()
         self.is_written: bool = False

@@ -182,7 +182,13 @@ def has_segments(path: str) -> bool:
     """Return whether a queue's logs have files, whose records may wait. It locks nothing."""
     logs = f"{path}/{LOGS}"
     with suppress(FileNotFoundError, NotADirectoryError):
-        return any(name.endswith(SUFFIX) for log in os.listdir(logs) for name in os.listdir(f"{logs}/{log}"))
+        return any(_has_segments(f"{logs}/{log}") for log in os.listdir(logs))
+    return False
+
+
+def _has_segments(log: str) -> bool:
+    with suppress(FileNotFoundError, NotADirectoryError):  # removed meanwhile, or a file that is not ours
+        return any(name.endswith(SUFFIX) for name in os.listdir(log))
     return False
 
 
@@ -202,8 +208,12 @@ def lock_queue(path: str) -> int:
         if error.errno not in _ARE_TAKEN:
             raise
         raise in_use_error(path, owner) from None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError:
+        os.close(descriptor)  # with it the lock
+        raise
     return descriptor
 
 

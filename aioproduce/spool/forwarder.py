@@ -108,6 +108,7 @@ class TopicForwarder:
             _log.error(
                 "the spool cannot read records of %s, and goes on trying: %s", self._queue.topic, error
             )
+            self._queue.blocked_by = error
         self._queue.read_failed()
         ends_at = self._life.driver.now() + _READ_PAUSE
         while (left := ends_at - self._life.driver.now()) > 0:

@@ -86,6 +86,7 @@ class LocalBroker:
         self.on_arrival: Callable[[Append], Append] = on_arrival
         self.on_stored: Callable[[str, int, int], None] = on_stored
         self._topics: dict[bytes, str] = {}
+        self._told: dict[str, int] = {}
 
     def dial(self, _: Connect, link: Link) -> LocalConnection:
         """Open a connection; see `drivers.in_process.Dial`."""
@@ -101,6 +102,15 @@ class LocalBroker:
         """Return the topic of an id that was told."""
         return self._topics[topic_id]
 
+    def told(self, topic: str) -> int:
+        """Return how many refusals of a topic the producer knows of."""
+        return self._told.get(topic, 0)
+
+    def was_told(self, refused: Sequence[Append]) -> None:
+        """Notice that the producer knows of these refusals."""
+        for append in refused:
+            self._told[append.topic] = max(self.told(append.topic), append.refusals)
+
     def deadline(self) -> float:
         """Return how long a batch that arrives now may wait for room."""
         return self._now() + self._max_block
@@ -110,10 +120,11 @@ class LocalBroker:
 class _Answer:
     """The place of an answer in a connection's line."""
 
-    __slots__ = ("frame",)
+    __slots__ = ("frame", "refused")
 
     def __init__(self) -> None:
         self.frame: bytes | None = None
+        self.refused: Sequence[Append] = ()
 
 
 @final
@@ -170,8 +181,9 @@ class LocalConnection:
 
     def _flush(self) -> None:
         while self._line and (frame := self._line[0].frame) is not None:
-            self._line.popleft()
+            refused = self._line.popleft().refused
             self._link.received(_LENGTH.pack(len(frame)) + frame)
+            self.broker.was_told(refused)  # behind it: what was sent before did not know of them
 
     # -- Produce ---
 
@@ -188,7 +200,10 @@ class LocalConnection:
             for _ in range(pieces.count()):
                 pieces.unpack(_INT32)  # the one partition
                 size = pieces.count()
-                appends.append(Append(topic, pieces.records(size), size, deadline, request.answered))
+                told = self.broker.told(topic)
+                appends.append(
+                    Append(topic, pieces.records(size), size, deadline, request.answered, told=told)
+                )
                 pieces.skip_tags()
             pieces.skip_tags()
             request.topics.append((topic_id, appends))
@@ -204,9 +219,9 @@ class LocalConnection:
         if self._is_aborted and not self._under_way:
             self._lost()
 
-    def produced(self, answer: _Answer, frame: bytes) -> None:
+    def produced(self, answer: _Answer, frame: bytes, refused: Sequence[Append]) -> None:
         """Send the answer to a Produce request."""
-        answer.frame = frame
+        answer.frame, answer.refused = frame, refused
         if not self._is_aborted:
             self._flush()
 
@@ -268,7 +283,8 @@ class _ProduceRequest:
             self._connection.broker.on_stored(append.topic, append.offset, append.end_offset)
         self._waits_for -= 1
         if not self._waits_for:
-            self._connection.produced(self._answer, self._frame())
+            refused = [append for _, appends in self.topics for append in appends if append.refusals]
+            self._connection.produced(self._answer, self._frame(), refused)
 
     def _frame(self) -> bytes:
         frame = _INT32.pack(self._correlation_id) + _NO_TAGS + uvarint(len(self.topics) + 1)

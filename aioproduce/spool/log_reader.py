@@ -9,7 +9,8 @@ Invariants:
    passed over.
 2. Damage ends nothing: the bytes up to the next batch are copied to the quarantine, and reading goes on behind
    them.
-3. The end of an earlier life's last segment is not damage: a batch may have been half written when that life ended.
+3. The end of an earlier life's last segment is a torn tail: a batch may have been half written when that life
+   ended. If the log was closed, the file ends there, and it is damage; `verifying` tells them apart.
 """
 
 from __future__ import annotations
@@ -227,6 +228,8 @@ class LogReader:
             begun = read_head(rest)
             if begun is not None and begun.base_offset == self._expected:
                 self._damaged(segment, self._at, bound, self._expected, begun.end_offset, is_tail=True)
+            elif not _is_reserved(rest, self._expected):
+                self._damaged(segment, self._at, bound, self._expected, self._expected + 1, is_tail=True)
         else:
             return False  # the next segment's first offset tells what is missing
         self._at = bound
@@ -250,6 +253,11 @@ class LogReader:
         damage = Damage(self._directory, segment.name, start, end, first_offset, next_offset, is_tail)
         self._quarantine.keep(damage, self._file.read(start, end - start))
         self.damages.append(damage)
+
+
+def _is_reserved(content: bytes, offset: int) -> bool:
+    """Return whether this is room that nobody has written to yet: zeros, or what a file held that is used again."""
+    return not content.strip(b"\0") or _find_batch(memoryview(content), -1, offset) is not None
 
 
 def _find_batch(content: memoryview, after: int, before: int) -> tuple[int, BatchHead] | None:

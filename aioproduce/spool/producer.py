@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -71,6 +72,7 @@ _log = logging.getLogger("aioproduce.spool")
 
 # Seconds between two looks for queues of dead workers.
 _ADOPT_EVERY: Final = 5.0
+_REFUSE_FOR: Final = 60.0
 
 
 @final
@@ -177,9 +179,10 @@ class SpooledProducer(StoredPath):
         self._adoption: BackgroundTask | None = None
         self._orphan: SpoolDirectory | None = None
         self._next_look: Bell | None = None
-        self._refused: set[str] = set()
+        self._refused: dict[str, float] = {}  # queues that could not be opened, and until when
         self._is_closed = False
         self._is_ending = False
+        self._is_over = False
         self._changes: list[Waiter] = []
 
     @classmethod
@@ -254,14 +257,36 @@ class SpooledProducer(StoredPath):
         self._adoption = start_task(self._adopt, self._adoption_has_ended, "aioproduce spool adoption")
 
     async def _opened(self, take: Callable[[], SpoolDirectory]) -> SpoolQueue:
-        """Take a queue's directory and open it."""
-        directory = await anyio.to_thread.run_sync(take)
+        """Take a queue's directory and open it; a caller that is cancelled meanwhile leaves nothing locked."""
+        lock = threading.Lock()
+        opened: list[SpoolQueue] = []
+        is_left = False
+
+        def run() -> None:
+            queue = self._open(take())
+            with lock:
+                if not is_left:
+                    opened.append(queue)
+                    return
+            queue.directory.close()
+
+        try:
+            await anyio.to_thread.run_sync(run)
+        except BaseException:
+            with lock:
+                is_left = True
+            for queue in opened:
+                queue.directory.close()
+            raise
+        return opened[0]
+
+    def _open(self, directory: SpoolDirectory) -> SpoolQueue:
         queue = SpoolQueue(
             *(directory, self._settings, self._forwarding, lambda: self._driver, self._measures),
             *(self._changed, self._has_failed),
         )
         try:
-            await anyio.to_thread.run_sync(queue.open)
+            queue.open()
         except BaseException as error:
             directory.close()
             if isinstance(error, OSError):
@@ -301,7 +326,7 @@ class SpooledProducer(StoredPath):
             self._is_ending = True
             start_task(self._end, self._has_ended, "aioproduce spool end")
             with self._driver.shielded():
-                while self._is_ending:
+                while not self._is_over:
                     await self._change(inf)
         self._check_alive()
 
@@ -315,7 +340,7 @@ class SpooledProducer(StoredPath):
             await self._queue.end()
 
     def _has_ended(self, error: BaseException | None) -> None:
-        self._is_ending = False
+        self._is_over = True
         self._failure = self._failure or error
         self._changed()
 
@@ -329,13 +354,18 @@ class SpooledProducer(StoredPath):
         """Wait until something was settled or has ended; return false at the deadline."""
         waiter = self._driver.make_waiter()
         self._changes.append(waiter)
-        return await waiter.wait(deadline)
+        try:
+            return await waiter.wait(deadline)
+        finally:
+            if waiter in self._changes:  # its time is over
+                self._changes.remove(waiter)
 
     async def _drained(self, deadline: float) -> None:
         """Wait until the queue is empty, at most until the deadline."""
-        for queue in self._queues():
-            queue.hasten()
-        while self._failure is None and not self._is_drained():
+        if not self._is_ending:
+            for queue in self._queues():
+                queue.hasten()
+        while self._failure is None and not self._is_over and not self._is_drained():
             if not await self._change(deadline):
                 return
 
@@ -356,7 +386,8 @@ class SpooledProducer(StoredPath):
     # -- sending ---
 
     def _group_at(self, topic: str, offset: int) -> SpooledGroup:
-        return self._topic(topic).group_at(offset)
+        assert self._queue is not None
+        return self._queue.topic(topic).group_at(offset)  # also while it is closed: the record is on disk
 
     def _stored_error(self, error: DeliveryError) -> SpoolFullError | SpoolStorageError:
         return stored_error(error)
@@ -406,16 +437,23 @@ class SpooledProducer(StoredPath):
 
         Raises:
             FlushTimeoutError: if the queue was not empty in time. Forwarding goes on.
+            ProducerClosedError: if the producer was closed before the queue was empty.
         """
         self._check_alive()
         deadline = inf if timeout is None else self._driver.now() + timeout
         await self._drained(deadline)
         self._check_alive()
-        if not self._is_drained():
-            raise FlushTimeoutError(
-                f"the queue was not empty within {timeout} s; what it has is on disk, and is forwarded when the "
-                "cluster takes it"
+        if self._is_drained():
+            return
+        if self._is_over:
+            raise ProducerClosedError(
+                "the spooled producer was closed before its queue was empty; what it has is on disk, and the next "
+                "producer with this directory sends it"
             )
+        raise FlushTimeoutError(
+            f"the queue was not empty within {timeout} s; what it has is on disk, and is forwarded when the "
+            "cluster takes it"
+        )
 
     def backlog(self) -> dict[str, TopicBacklog]:
         """Return what waits, by topic, also in a queue that is adopted."""
@@ -461,6 +499,8 @@ class SpooledProducer(StoredPath):
 
     def _look_for_an_orphan(self) -> None:
         assert self._service is not None
+        now = self._driver.now()
+        self._refused = {path: until for path, until in self._refused.items() if until > now}
         self._orphan = self._service.next_orphan(self._refused)
 
     async def _forward(self, orphan: SpoolDirectory) -> None:
@@ -468,7 +508,7 @@ class SpooledProducer(StoredPath):
         try:
             self._adopted = queue = await self._opened(lambda: orphan)
         except SpoolDirectoryError as error:
-            self._refused.add(orphan.path)
+            self._refused[orphan.path] = self._driver.now() + _REFUSE_FOR
             _log.error("the spool leaves a queue without a worker as it is: %s", error)
             return
         _log.warning("the spool forwards %s, whose worker is gone", orphan.path)
@@ -479,6 +519,7 @@ class SpooledProducer(StoredPath):
         finally:
             await queue.end()
             self._adopted = None
+            self._measures.remove_queue(queue.writer)
 
     def _adoption_has_ended(self, error: BaseException | None) -> None:
         self._adoption = None
@@ -501,7 +542,7 @@ class SpooledProducer(StoredPath):
         return self._queue.topic(topic)
 
     def _has_failed(self, error: BaseException) -> None:
-        if self._failure is None and not self._is_closed:
+        if self._failure is None and not self._is_ending:
             self._failure = error
             for queue in (self._queue, self._adopted):
                 if queue is not None:

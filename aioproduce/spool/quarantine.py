@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple, final
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 if TYPE_CHECKING:
     from aioproduce.spool.disk import Disk
+
+_LONGEST_LOG: Final = 180
 
 
 class Damage(NamedTuple):
@@ -71,8 +74,7 @@ class Quarantine:
             OSError: if that failed.
         """
         self._disk.make_directory(self._directory)
-        log = damage.directory.rpartition("/")[2]
-        stem = f"{self._directory}/{log}-{damage.segment.partition('.')[0]}-{damage.start}"
+        stem = f"{self._directory}/{name_of(damage)}"
         report = json.dumps({**damage._asdict(), "what": str(damage)}, indent=2) + "\n"
         for path, piece in ((f"{stem}.bytes", content), (f"{stem}.json", report.encode())):
             file = self._disk.create(path)
@@ -82,3 +84,11 @@ class Quarantine:
             finally:
                 file.close()
         self._disk.sync_directory(self._directory)
+
+
+def name_of(damage: Damage) -> str:
+    """Return the name of the copy and of the report of damaged bytes, without its ending."""
+    log = damage.directory.rpartition("/")[2]
+    if len(log) > _LONGEST_LOG:  # a file's name has at most 255 bytes
+        log = f"{log[:_LONGEST_LOG]}~{blake2b(log.encode(), digest_size=8).hexdigest()}"
+    return f"{log}-{damage.segment.partition('.')[0]}-{damage.start}"

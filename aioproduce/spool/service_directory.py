@@ -106,15 +106,23 @@ class ServiceDirectory:
         Args:
             refused: Paths of queues that the caller does not want.
         """
-        for path in queue_paths(self.path):
-            if path in refused or not has_segments(path):
-                continue
+        try:
+            paths = queue_paths(self.path)
+        except OSError as error:
+            self._leave(self.path, error)
+            return None
+        for path in paths:
             try:
-                return SpoolDirectory(path)
+                if path not in refused and has_segments(path):
+                    return SpoolDirectory(path)
             except SpoolInUseError:
                 continue
-            except SpoolDirectoryError as error:
-                if path not in self._refused:
-                    self._refused.add(path)
-                    _log.error("the spool leaves a queue without a worker as it is: %s", error)
+            except (SpoolDirectoryError, OSError) as error:
+                self._leave(path, error)
         return None
+
+    def _leave(self, path: str, error: Exception) -> None:
+        """Report once that something is left as it is until the next look."""
+        if path not in self._refused:
+            self._refused.add(path)
+            _log.error("the spool leaves a queue without a worker as it is: %s", error)

@@ -275,6 +275,8 @@ class SpoolQueue:
             *(in_thread, self._changed, self._measures.topic(self.writer, topic)),
         )
         self.topics[topic] = queue
+        if self._is_ending:
+            return queue  # its first batch was under way to the disk; the next start forwards it
         if self._transactional is not None:
             self._transactional.add(queue)
             return queue

@@ -99,6 +99,7 @@ class TopicLog:
         "has_position",
         "life_begins_at",
         "next_offset",
+        "rescues",
         "segments",
         "stored_bytes",
     )
@@ -120,6 +121,7 @@ class TopicLog:
         self.life_begins_at: int = self._first_offset()
         self.next_offset: int = self.life_begins_at
         self.dropped_to: int = 0
+        self.rescues: int = 0  # times two; odd while batches move to another segment
         self._file: File | None = None
         self._active = Segment(self.next_offset, Extent(0, self.next_offset))
         self._room = 0
@@ -316,10 +318,12 @@ class TopicLog:
         except OSError:
             new.close()
             raise
+        self.rescues += 1
         self._active.extent = Extent(self._synced_size, self._synced_offset)
         if not self._synced_size:
             self.segments.pop()  # its name is the new one's now
         self.segments.append(rescued)
+        self.rescues += 1
         self._active = rescued
         self._file = new
         self._room = size
@@ -419,11 +423,13 @@ class TopicLog:
             OSError: if the position could not be made durable, and nothing is dropped; or if a segment could not be
                 removed, which the next opening tries again.
         """
-        position = max(position, self.dropped_to)
+        self._move(max(position, self.dropped_to))
+        self.remove_settled()
+
+    def _move(self, position: int) -> None:
         if position != self.position or not self._position.is_durable:
             self._position.move(position)
             self.has_position = True
-        self._remove_settled()
 
     def drop_active(self) -> None:
         """Drop the active segment, too, if all of it is settled: the queue is full, and needs every byte.
@@ -431,9 +437,9 @@ class TopicLog:
         Raises:
             OSError: as in `settle()`.
         """
-        if self._file is not None and self.next_offset <= self.position:
+        if self.next_offset <= self.position:
             self._seal()
-            self._remove_settled()
+            self.remove_settled()
 
     # -- drop ---
 
@@ -456,14 +462,13 @@ class TopicLog:
         self._seal()
 
     def drop_oldest(self) -> tuple[int, int, int]:
-        """Drop the oldest segment, although its records are not settled.
+        """Settle the oldest segment, although its records were not sent; `remove_settled()` removes it.
 
         Returns:
             The first offset that was dropped, the offset behind the last, and the number of records.
 
         Raises:
-            OSError: if the position could not be made durable, and nothing is dropped; or if the segment could not
-                be removed, which the next opening tries again.
+            OSError: if the position could not be made durable, and nothing is dropped.
         """
         if len(self.segments) == 1:
             self._seal()
@@ -471,8 +476,8 @@ class TopicLog:
         first = max(segment.base_offset, self.position)
         end = max(int(self._ends_at(0)), first)
         count = self._records_of(segment, first, end)
-        self.dropped_to = max(end, self.dropped_to)
-        self.settle(end)
+        self._move(max(end, self.dropped_to))
+        self.dropped_to = max(end, self.dropped_to)  # behind the move: nobody passes over what is not dropped
         return first, end, count
 
     def _records_of(self, segment: Segment, first: int, end: int) -> int:
@@ -497,7 +502,12 @@ class TopicLog:
             count += max(end - max(reached, first), 0)
         return count
 
-    def _remove_settled(self) -> None:
+    def remove_settled(self) -> None:
+        """Remove the segments before the position.
+
+        Raises:
+            OSError: if one could not be removed, which the next opening tries again.
+        """
         while self.segments and self._ends_at(0) <= self.position:
             segment = self.segments.popleft()
             path = f"{self._directory}/{segment.name}"

@@ -142,6 +142,8 @@ class TopicQueue:
         self._direct = DirectMode(self._stored_to, driver, writer)
         self._buried: dict[int, BaseException] = {}  # by offset, until the position is behind it
         self._ending: StillSpooledError | None = None
+        self._dropped_to = 0
+        self._drop: SpoolDroppedError | None = None  # the last one
         self._is_moving = False
         self._moved_at = -inf
         self._moved_to = reader.offset
@@ -178,6 +180,8 @@ class TopicQueue:
         group = SpooledGroup(self.topic, base_offset, end_offset, self._driver.make_waiter)
         if self._ending is not None:
             group.fail(self._ending)
+        elif self._drop is not None and end_offset <= self._dropped_to:
+            group.fail(self._drop)  # dropped before the answer that it was stored
         self.groups[base_offset] = group
         self._latest.append(group)
         for kept in self._keepers:
@@ -217,6 +221,7 @@ class TopicQueue:
             attempts=0,
             retriable=False,
         )
+        self._dropped_to, self._drop = dropped.end_offset, error
         for group in list(self.groups.values()):
             if group.end_offset <= dropped.end_offset and not group.is_settled:
                 group.fail(error)
@@ -272,6 +277,7 @@ class TopicQueue:
     async def read_ahead(self) -> None:
         """Read the next batches of the log."""
         stored_to = self._stored_to
+        rescues = self._writer.rescues(self.topic)
         segments = self._writer.segments(self.topic)
         self._reader.pass_over(max(self._writer.dropped_to(self.topic), self._read_to))
         batches = await self._read(self._reader.read, segments, _READ_BYTES)
@@ -283,7 +289,12 @@ class TopicQueue:
             self._measures.damaged(damage)
             _log.error("the spool is damaged: %s; they are kept in the quarantine", damage)
         # Between the last record of an earlier process and the first of this one are offsets that nobody used.
-        self._read_to = batches[-1].head.end_offset if batches else stored_to
+        if batches:
+            self._read_to = batches[-1].head.end_offset
+        elif rescues % 2 or rescues != self._writer.rescues(self.topic):
+            self.read_failed()  # a sync failed meanwhile, and batches have moved to another segment
+        else:
+            self._read_to = stored_to
 
     def read_failed(self) -> None:
         """Read from the same place the next time."""

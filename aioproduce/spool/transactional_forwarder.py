@@ -31,6 +31,7 @@ from aioproduce.errors import (
     ProducerFencedError,
     SpoolClonedError,
     SpoolPositionLostError,
+    TopicAuthorizationError,
     TransactionAbortedError,
     TransactionError,
     TransactionUnconfirmedError,
@@ -58,8 +59,10 @@ _LONGEST: Final = 0.25
 _LARGEST: Final = 16 * 1024 * 1024
 # Seconds for one look for a topic that the cluster does not show.
 _LOOK: Final = 2.0
-# The cluster forgets the offsets of a group that commits none (offsets.retention.minutes, a week by default).
-_DAY: Final = 24 * 60 * 60.0
+# The cluster forgets an offset that is not committed again (offsets.retention.minutes, a week by default).
+_RENEW_EVERY: Final = 24 * 60 * 60.0
+# The first time sooner: a process may live for less than a day.
+_RENEW_FIRST: Final = 60 * 60.0
 
 
 class LostPosition(Enum):
@@ -133,7 +136,10 @@ class TransactionalForwarder:
         self._shown: set[str] = set()
         self._sent: list[tuple[TopicQueue, SentBatch]] = []
         self._in_doubt: list[tuple[TopicQueue, SentBatch]] = []
-        self._committed_at = 0.0
+        self._renews_at: dict[str, float] = {}  # of the positions that the cluster has
+        self._alone: set[str] = (
+            set()
+        )  # their transactions failed, and it is not known because of which of them
         self._is_busy = True
         self._bell = Bell(driver)
         self._looks = Bell(driver)
@@ -224,8 +230,11 @@ class TransactionalForwarder:
         found = await self._in_thread(committed_positions, config, self._group, topics, config.max_block)
         for topic in topics:
             queue = self._queues[topic]
+            if topic in found.denied:
+                self._leave_out(queue, _denied(topic))
+                continue
             here = self._writer.position(topic)
-            there = found.get(topic)
+            there = found.offsets.get(topic)
             begins_at = self._writer.life_begins_at(topic)
             if there is not None and there > max(begins_at, self._highest.get(topic, 0)):
                 raise self._cloned(
@@ -233,6 +242,8 @@ class TransactionalForwarder:
                 )
             if there is None and self._writer.has_position(topic):
                 self._lost(topic, here)
+            if there is not None:
+                self._renews_at.setdefault(topic, self._driver.now() + _RENEW_FIRST)
             position = max(here, there or 0)
             self._settle_doubts(queue, position)
             queue.begin_again(position)
@@ -241,7 +252,6 @@ class TransactionalForwarder:
                 queue.move(position)
             self._positions[topic] = position
         self.wake()
-        self._committed_at = self._driver.now()
 
     def _settle_doubts(self, queue: TopicQueue, position: int) -> None:
         """Settle what was committed although nobody was told; forget the rest, which is sent again."""
@@ -278,54 +288,73 @@ class TransactionalForwarder:
 
     async def _turn(self, producer: Producer[bytes, bytes]) -> None:
         """Do one transaction, or wait until there is something to do."""
-        new = [topic for topic in self._queues if topic not in self._positions]
+        now = self._driver.now()
+        new = [topic for topic in self._queues if topic not in self._positions and not self._is_paused(topic)]
         if new:
             await self._learn(producer.config, new)
         self._move_positions()
-        now = self._driver.now()
         stored = [queue for queue in self._queues.values() if not queue.is_idle]
-        open_ones = [queue for queue in stored if self._is_open(queue, now)]
+        open_ones = [queue for queue in stored if self._is_open(queue)]
         unread = [queue for queue in open_ones if queue.has_unread]
         if unread:
             for queue in unread:
-                await queue.read_ahead()
+                await self._read(queue)
             return  # something may have come meanwhile
         ready = [queue for queue in open_ones if queue.next_batch is not None]
-        is_due = now >= self._committed_at + _DAY and bool(self._positions)
-        if ready or is_due:
+        due = next((topic for topic, at in self._renews_at.items() if at <= now), None)
+        if ready:
             self._is_busy = True
-            await self._transaction(producer, ready)
+            await self._transactions(producer, ready)
+        if due is not None:
+            self._renews_at[due] = now + _RENEW_EVERY  # whatever comes of it
+            await self._transaction(producer, [], due)
+        if ready or due is not None:
             return
         self._is_busy = bool(stored)
         for queue in self._queues.values():
             queue.pass_unused()
         self._changed()
-        await self._bell.wait(self._next_in(stored, now))
+        await self._bell.wait(self._next_in(stored, self._driver.now()))
 
-    def _is_open(self, queue: TopicQueue, now: float) -> bool:
-        pause = self._pauses.get(queue.topic)
-        return queue.topic in self._shown and (pause is None or pause.ends_at <= now)
+    def _is_paused(self, topic: str) -> bool:
+        pause = self._pauses.get(topic)
+        return pause is not None and pause.ends_at > self._driver.now()
+
+    def _is_open(self, queue: TopicQueue) -> bool:
+        return queue.topic in self._shown and not self._is_paused(queue.topic)
 
     def _next_in(self, stored: list[TopicQueue], now: float) -> float:
         """Return the seconds until there is something to do without a call."""
         pauses = [self._pauses[queue.topic].ends_at - now for queue in stored if queue.topic in self._pauses]
         moves = [queue.moves_in for queue in self._queues.values()]
-        return max(
-            min((self._committed_at + _DAY - now, *(each for each in pauses if each > 0), *moves)), 0.0
-        )
+        renewals = [at - now for at in self._renews_at.values()]
+        return max(min((inf, *renewals, *(each for each in pauses if each > 0), *moves)), 0.0)
 
     def _move_positions(self) -> None:
         for queue in self._queues.values():
             if queue.moves_in <= 0:
                 queue.move_now()
 
-    async def _transaction(self, producer: Producer[bytes, bytes], ready: list[TopicQueue]) -> None:
+    async def _transactions(self, producer: Producer[bytes, bytes], ready: list[TopicQueue]) -> None:
+        """Do one transaction of all topics; of those that failed together, one with each alone."""
+        together = [queue for queue in ready if queue.topic not in self._alone]
+        alone = [queue for queue in ready if queue.topic in self._alone]
+        for topics in (together, *([queue] for queue in alone)):
+            if topics:
+                await self._transaction(producer, topics)
+
+    async def _transaction(
+        self, producer: Producer[bytes, bytes], ready: list[TopicQueue], renewed: str | None = None
+    ) -> None:
+        """Send what is stored of topics, and commit their positions; or commit the position of one again."""
         transaction = await producer.transaction().begin()
         try:
             await self._send(transaction, ready)
             ends = self._ends()
             self._highest |= ends
-            offsets = {(topic, PARTITION): end for topic, end in (ends or self._positions).items()}
+            offsets = {(topic, PARTITION): end for topic, end in ends.items()}
+            if renewed is not None:
+                offsets[renewed, PARTITION] = self._positions[renewed]
             if offsets:
                 await transaction.send_offsets(offsets, self._group)
             await _until_known(transaction.commit)
@@ -337,6 +366,15 @@ class TransactionalForwarder:
             await self._aborted(transaction, error)
         else:
             self._committed(ends)
+
+    async def _read(self, queue: TopicQueue) -> None:
+        try:
+            await queue.read_ahead()
+        except FileNotFoundError:  # a drop has removed the file
+            queue.read_failed()
+        except OSError as error:
+            queue.read_failed()
+            self._leave_out(queue, error)
 
     def _ends(self) -> dict[str, int]:
         """Return the offset behind the last record that was sent, by topic."""
@@ -351,7 +389,7 @@ class TransactionalForwarder:
             is_more = False
             for queue in ready:
                 if queue.has_unread:
-                    await queue.read_ahead()
+                    await self._read(queue)
                 if queue.next_batch is None:
                     continue
                 try:
@@ -366,8 +404,8 @@ class TransactionalForwarder:
 
     def _committed(self, ends: Mapping[str, int]) -> None:
         sent, self._sent = self._sent, []
-        self._committed_at = self._driver.now()
         self._positions |= ends
+        self._renews_at |= dict.fromkeys(ends, self._driver.now() + _RENEW_EVERY)
         following: dict[TopicQueue, SentBatch] = {}
         after: list[SentBatch | None] = []
         for queue, each in reversed(sent):
@@ -377,6 +415,7 @@ class TransactionalForwarder:
             queue.blocked_by = None
             queue.settle(each, later)
             self._pauses.pop(queue.topic, None)
+            self._alone.discard(queue.topic)
         for topic, end in ends.items():
             self._queues[topic].move(end)
         self._changed()
@@ -398,18 +437,22 @@ class TransactionalForwarder:
                 other = await queue.bury(each, failed)
                 if other is not None:
                     self._leave_out(queue, other)
+        if not sent:
+            _log.warning("the spool cannot commit a position again: %s", error)
         for queue in {id(queue): queue for queue, _ in sent}.values():
             queue.begin_again(self._positions[queue.topic])
-            if not is_explained and queue.topic not in self._pauses:
+            if not is_explained and not self._is_paused(queue.topic):
+                self._alone.add(queue.topic)
                 self._leave_out(queue, error)
 
-    def _leave_out(self, queue: TopicQueue, error: ProducerError) -> None:
+    def _leave_out(self, queue: TopicQueue, error: ProducerError | OSError) -> None:
         if queue.blocked_by is None or type(queue.blocked_by) is not type(error):
             _log.warning("the spool cannot forward records of %s, and goes on trying: %s", queue.topic, error)
         queue.blocked_by = error
         self._pauses.setdefault(queue.topic, _Pause()).begin(self._driver.now())
         if not isinstance(error, DeliveryError):
             self._shown.discard(queue.topic)
+            self._looks.ring()
 
     # -- topics ---
 
@@ -450,6 +493,13 @@ class TransactionalForwarder:
         finally:
             self._looked_for.discard(topic)
             self._looks.ring()
+
+
+def _denied(topic: str) -> TopicAuthorizationError:
+    return TopicAuthorizationError(
+        f"the cluster denies access to topic {topic!r}: grant this principal Describe, Read and Write on it",
+        topic=topic,
+    )
 
 
 async def _until_known(end: Callable[[], Awaitable[None]]) -> None:

@@ -25,6 +25,7 @@ from aioproduce.spool.directory import DESCRIPTION, read_description
 from aioproduce.spool.log_scan import LogScan
 from aioproduce.spool.position import NAME as POSITION
 from aioproduce.spool.position import Position
+from aioproduce.spool.quarantine import name_of
 from aioproduce.spool.queue_files import size_of, unreadable
 from aioproduce.spool.read_only_disk import ReadOnlyDisk
 
@@ -213,21 +214,26 @@ def position_findings(log: LogFiles, scan: LogScan) -> list[Finding]:
 def log_findings(queue: QueueFiles, log: LogFiles, scan: LogScan) -> list[Finding]:
     """Return what a scan has found, which has come to its end."""
     return [
-        Finding(_kind_of(queue, log, damage), log.path, str(damage), log.topic, damage)
+        Finding(_kind_of(queue, damage), log.path, str(damage), log.topic, damage)
         for damage in scan.damages()
     ]
 
 
-def _kind_of(queue: QueueFiles, log: LogFiles, damage: Damage) -> FindingKind:
+def _kind_of(queue: QueueFiles, damage: Damage) -> FindingKind:
     if damage.is_tail and not _ends_with_its_file(damage):
         return FindingKind.TORN
-    return FindingKind.KNOWN if _is_known(queue, log, damage) else FindingKind.DAMAGED
+    return FindingKind.KNOWN if _is_known(queue, damage) else FindingKind.DAMAGED
 
 
 def _ends_with_its_file(damage: Damage) -> bool:
-    """Return whether the last batch of a log ends where its file ends, as in a log that was closed."""
+    """Return whether the last batch of a log ends where its file ends, as in a log that was closed.
+
+    If its head cannot be read, a file that was not closed is known by the zeros of the room behind it.
+    """
     file = ReadOnlyDisk().open(f"{damage.directory}/{damage.segment}")
     try:
+        if read_head(file.read(damage.start, HEAD_SIZE)) is None:
+            return any(file.read(max(file.size - HEAD_SIZE, 0), HEAD_SIZE))
         at = damage.start
         offset: int | None = None
         while (head := read_head(file.read(at, HEAD_SIZE))) is not None and offset in (
@@ -241,10 +247,9 @@ def _ends_with_its_file(damage: Damage) -> bool:
         file.close()
 
 
-def _is_known(queue: QueueFiles, log: LogFiles, damage: Damage) -> bool:
+def _is_known(queue: QueueFiles, damage: Damage) -> bool:
     """Return whether the quarantine has a report of this damage; see `Quarantine` for its names."""
-    name = log.path.rpartition("/")[2]
-    path = f"{queue.quarantine}/{name}-{damage.segment.partition('.')[0]}-{damage.start}.json"
+    path = f"{queue.quarantine}/{name_of(damage)}.json"
     try:
         with open(path, encoding="utf-8") as file:
             report = json.load(file)

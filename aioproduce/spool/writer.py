@@ -10,6 +10,8 @@ Invariants:
    error otherwise. Answers are given in the order of submission.
 3. A queue that is full holds the first append back, and all behind it: first come, first served. Positions are
    moved meanwhile, since they make room.
+4. A batch that the disk refused is submitted again. Until the sender was told so, everything behind it of the same
+   topic is refused, too: records keep their order.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from aioproduce.spool.batch_head import first_timestamp, read_sealed
+from aioproduce.spool.refusals import Refusals
 from aioproduce.spool.topic_log import PossiblyStoredError, TopicLog
 from aioproduce.spool.writer_messages import Append, Dropped, QueueIsFullError, Settle
 from aioproduce.spool.writer_settings import FullPolicy, SyncPolicy, WriterSettings
@@ -82,6 +85,7 @@ class SpoolWriter:
         self._logs: dict[str, TopicLog] = {}
         self._life_begins_at = 0
         self._stored_bytes = 0  # of all logs: a sum over them at each wake-up would be a pass over all topics
+        self._refusals = Refusals()
         self._to_sync: set[TopicLog] = set()
         self._synced_at = 0.0
         self._thread = threading.Thread(target=self._run, name="aioproduce spool writer", daemon=True)
@@ -140,6 +144,7 @@ class SpoolWriter:
             # In order, so nearly always the first one. A disk that hangs must not keep the bytes of the others.
             while self._appends and self._appends[0].is_cancelled:
                 self._appends.popleft()
+            self._condition.notify()  # there may be room for the one behind it
 
     def settle(self, settle: Settle) -> None:
         """Move a position; it is answered."""
@@ -185,6 +190,11 @@ class SpoolWriter:
         """Return the bytes of a topic's log."""
         log = self._logs.get(topic)
         return 0 if log is None else log.stored_bytes
+
+    def rescues(self, topic: str) -> int:
+        """Return how often batches have moved to another segment, times two; odd while they do."""
+        log = self._logs.get(topic)
+        return 0 if log is None else log.rescues
 
     def dropped_to(self, topic: str) -> int:
         """Return the offset behind the last dropped record of a topic."""
@@ -257,7 +267,7 @@ class SpoolWriter:
                 at = self._wakes_at()
                 if at <= (now := self.now()):
                     return [], [], False
-                self._condition.wait(None if at == inf else at - now)
+                self._condition.wait(None if at == inf else min(at - now, threading.TIMEOUT_MAX))
 
     def _wakes_at(self) -> float:
         """Return when there is something to do without a call."""
@@ -319,7 +329,10 @@ class SpoolWriter:
         for append in appends:
             if append.error is None:
                 by_topic.setdefault(append.topic, []).append(append)
-        for topic, group in by_topic.items():
+        for topic, every in by_topic.items():
+            group = self._refusals.admit(topic, every)
+            if not group:
+                continue
             try:
                 log = self._open(topic)
                 if self._settings.when_full is FullPolicy.DROP_OLDEST:
@@ -329,6 +342,7 @@ class SpoolWriter:
                 for append in group:
                     if append.offset < 0 and append.error is None:
                         append.error = error
+                self._refusals.refuse(topic, group, error)
                 self._has_failed(error)
                 _log.error("the spool cannot store records of %s: %s", topic, error)
             else:
@@ -430,9 +444,12 @@ class SpoolWriter:
         except OSError as error:
             _log.error("the spool cannot drop the oldest records of %s: %s", topic, error)
             return False
-        finally:
-            size = before - log.stored_bytes
-            self._stored_bytes -= size
+        try:
+            log.remove_settled()
+        except OSError as error:
+            _log.error("the spool cannot remove a file of %s, which the next start does: %s", topic, error)
+        size = before - log.stored_bytes
+        self._stored_bytes -= size
         if count:
             self._call_in_loop(partial(self.on_dropped, Dropped(topic, first, end, count, size, reason)))
         return True

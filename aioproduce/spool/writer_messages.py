@@ -27,12 +27,14 @@ class Append:
         deadline: When it fails if there is no room, on `time.monotonic()`.
         answer: Called in the loop with the append itself, when `offset` or `error` is set.
         at_least: The least offset that its first record gets.
+        told: How many refusals of the topic the sender knew of; None if it never submits a batch again.
         offset: The first record's offset.
         end_offset: The offset behind the last.
         first_timestamp: The first record's time, in milliseconds since the epoch; set with `offset`.
         has_waited: Whether it found the queue full.
         is_cancelled: Whether it need not be written any more; it is not answered if it was not taken before.
         error: Why it is not in the log. `PossiblyStoredError`: it may be.
+        refusals: How many refusals of the topic there are with this one; set with such an `error`.
     """
 
     topic: str
@@ -41,12 +43,14 @@ class Append:
     deadline: float
     answer: Callable[[Append], None]
     at_least: int = -1
+    told: int | None = None
     offset: int = -1
     end_offset: int = -1
     first_timestamp: int = 0
     has_waited: bool = False
     is_cancelled: bool = False
     error: Exception | None = field(default=None)
+    refusals: int = 0
 
 
 @final

@@ -228,7 +228,7 @@ _PROOFS: Final = (
     Entry("chaos-full-rate", "The same at full rate", (*_CHAOS, "--rate", "-1"), 5, medians.of_counts,
           ("--records", "10000"), has_kafka=True),
     Entry("chaos-control", "The same without idempotence: a control, which must find duplicates",
-          (*_CHAOS, "--without-idempotence", "--records", "300000", "--rate", "20000"), 3, medians.of_counts,
+          (*_CHAOS, "--without-idempotence", "--records", "1000000", "--rate", "20000"), 3, medians.of_counts,
           ("--records", "10000"), has_kafka=True, exit_code=1),
     Entry("simulation", "10,000 simulated lives of a producer", (*_SEEDS, "--seeds", "10000"), 60,
           medians.of_simulation, ("--seeds", "4")),

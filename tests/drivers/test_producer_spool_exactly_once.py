@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,15 @@ from aioproduce.errors import (
     TopicAuthorizationError,
     TransactionsUnavailableError,
 )
+from aioproduce.producer.transactions import Transaction
 from aioproduce.spool import SpooledProducer
-from aioproduce.spool.committed_positions import committed_positions
+from aioproduce.spool.committed_positions import CommittedPositions, committed_positions
+from aioproduce.spool.log_reader import LogReader
+from aioproduce.spool.transactional_forwarder import TransactionalForwarder
 from aioproduce.testing import FakeCluster
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
+from tests.drivers.concurrency import sleep
 from tests.drivers.producing import until
 from tests.drivers.test_producer_spooled import nobody, spool
 
@@ -169,7 +174,7 @@ async def test_a_topic_that_comes_while_the_position_of_another_is_learned_is_no
 
     def slowly(
         config: ProducerConfig, group: str, topics: Sequence[str], timeout: float
-    ) -> Mapping[str, int]:
+    ) -> CommittedPositions:
         if "t" in topics:
             is_learning.set()
             assert may_end.wait(30)
@@ -198,6 +203,127 @@ async def test_a_look_for_a_topic_that_is_not_there_holds_up_no_look_for_another
         await producer.close(0)
     with pytest.raises(StillSpooledError):
         await gone
+
+
+async def test_a_topic_whose_position_may_not_be_read_holds_up_no_other(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = {"t"}
+
+    def answer(
+        config: ProducerConfig, group: str, topics: Sequence[str], timeout: float
+    ) -> CommittedPositions:
+        found = committed_positions(config, group, topics, timeout)
+        return CommittedPositions(found.offsets, denied & set(topics))
+
+    monkeypatch.setattr("aioproduce.spool.transactional_forwarder.committed_positions", answer)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        waiting = await producer.send("t", b"waits")
+        await until(lambda: isinstance(producer.backlog()["t"].blocked_by, TopicAuthorizationError))
+        assert (await (await producer.send("one", b"goes"))).offset == 0
+        denied.clear()
+        await waiting
+        await producer.flush()
+    assert (_committed(cluster, "one"), _committed(cluster, "t")) == ([b"goes"], [b"waits"])
+
+
+async def test_a_position_that_is_refused_once_is_committed_without_another_record(
+    cluster: FakeCluster, spool: Path
+) -> None:
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await (await producer.send("one", b"1"))
+        cluster.faults.fail(ApiKey.TXN_OFFSET_COMMIT, codes.TOPIC_AUTHORIZATION_FAILED)
+        await (await producer.send("one", b"2"))
+        await producer.flush()
+    assert _committed(cluster, "one") == [b"1", b"2"]
+
+
+async def test_a_topic_that_fails_every_transaction_takes_no_other_with_it(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Transaction.send_offsets
+    asked: list[set[str]] = []
+
+    async def refuse(transaction: Any, offsets: Any, group: str) -> None:
+        asked.append({topic for topic, _ in offsets})
+        if "t" in asked[-1] and len(asked) < 12:
+            raise TransactionsUnavailableError("no Read on the topic", recover="abort", code=29)
+        await real(transaction, offsets, group)
+
+    monkeypatch.setattr(Transaction, "send_offsets", refuse)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        bad = await producer.send("t", b"waits")
+        good = await producer.send("one", b"goes")
+        await good
+        await bad
+        await producer.flush()
+    assert (_committed(cluster, "one"), _committed(cluster, "t")) == ([b"goes"], [b"waits"])
+
+
+async def test_positions_are_committed_again_also_of_a_topic_that_is_idle(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioproduce.spool.transactional_forwarder._RENEW_EVERY", 0.05)
+    real = Transaction.send_offsets
+    committed: list[dict[str, int]] = []
+
+    async def note(transaction: Any, offsets: Any, group: str) -> None:
+        committed.append({topic: offset for (topic, _), offset in offsets.items()})
+        if committed[-1] == {"t": 1} and len(committed) < 6:
+            raise TransactionsUnavailableError("not at present", recover="abort", code=3)
+        await real(transaction, offsets, group)
+
+    monkeypatch.setattr(Transaction, "send_offsets", note)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await (await producer.send("one", b"1"))
+        await (await producer.send("t", b"2"))
+        await producer.flush()
+        committed.clear()
+        await until(lambda: committed.count({"one": 1}) >= 3 and committed.count({"t": 1}) >= 3)
+        await producer.flush()  # no renewal, failed or not, is something that it waits for
+    assert all(len(each) == 1 for each in committed)
+
+
+async def test_a_forwarder_without_a_topic_only_waits(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioproduce.spool.transactional_forwarder._RENEW_EVERY", 0.0)
+    monkeypatch.setattr("aioproduce.spool.transactional_forwarder._RENEW_FIRST", 0.0)
+    turns = 0
+    real = TransactionalForwarder._turn
+
+    async def count(forwarder: TransactionalForwarder, producer: Any) -> None:
+        nonlocal turns
+        turns += 1
+        await real(forwarder, producer)
+
+    monkeypatch.setattr(TransactionalForwarder, "_turn", count)
+    async with _made(cluster.bootstrap_servers, spool):
+        await until(lambda: turns)
+        for _ in range(20):
+            await sleep(0.001)
+    assert turns < 10
+
+
+async def test_a_log_that_cannot_be_read_holds_up_no_other_topic(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = LogReader.read
+    is_bad = True
+
+    def read(reader: LogReader, segments: Any, most: int) -> Any:
+        if is_bad and reader._directory.endswith("/t-0"):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(reader, segments, most)
+
+    monkeypatch.setattr(LogReader, "read", read)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        waiting = await producer.send("t", b"waits")
+        assert (await (await producer.send("one", b"goes"))).offset == 0
+        await until(lambda: isinstance(producer.backlog()["t"].blocked_by, OSError))
+        is_bad = False
+        await waiting
+    assert (_committed(cluster, "one"), _committed(cluster, "t")) == ([b"goes"], [b"waits"])
 
 
 async def test_without_a_cluster_records_are_stored_and_sent_once_it_is_there(

@@ -205,6 +205,7 @@ class CrashScript:
         oracle.settled = log.position
         dropped = sum(max(first, position) <= offset < end for offset in oracle.offsets.values())
         _promise(bool(self.failures) or dropped == count, f"{dropped} were dropped, and {count} were counted")
+        log.remove_settled()
 
     def _reopen(self, topic: str) -> None:
         """The process is killed, or closes the log: the disk keeps its power."""

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from aioproduce.errors import ProducerError, TopicAuthorizationError
+from aioproduce.errors import ProducerError, SpoolDroppedError, TopicAuthorizationError
 from aioproduce.spool.batch_head import place
 from aioproduce.spool.bell import Bell
 from aioproduce.spool.forwarder import TopicForwarder
 from aioproduce.spool.log_reader import Batch
 from aioproduce.spool.topic_queue import TopicQueue
-from aioproduce.spool.writer_messages import Append
+from aioproduce.spool.writer_messages import Append, Dropped
 from tests.spool.batches import make_batch
 
 
@@ -156,6 +156,7 @@ class _Log:
     def __init__(self) -> None:
         self.damages: list[object] = []
         self.written: list[int] = []
+        self.rescued: list[int] = []
         self.cancelled: list[Append] = []
 
     def life_begins_at(self, _topic: str) -> int:
@@ -166,6 +167,9 @@ class _Log:
 
     def dropped_to(self, _topic: str) -> int:
         return 0
+
+    def rescues(self, _topic: str) -> int:
+        return self.rescued.pop(0) if self.rescued else 0
 
     def cancel(self, append: Append) -> None:
         self.cancelled.append(append)
@@ -268,3 +272,32 @@ async def test_a_ring_wakes_the_task_that_waits_and_one_that_comes_before_the_wa
         await again
     bell.ring()
     await bell.wait()
+
+
+# -- what comes between ---
+
+
+async def test_batches_that_a_failed_sync_has_moved_meanwhile_are_not_passed_over() -> None:
+    """The reader looked at the segments of before, and found nothing in them."""
+    log = _Log()
+    queue = _direct_queue(log)
+    queue.stored(0, 10)
+    log.rescued = [0, 2, 2, 2]
+    await queue.read_ahead()
+    assert queue.next_batch is None
+    assert queue.has_unread
+    log.written = [0]
+    await queue.read_ahead()
+    assert queue.next_batch is not None
+
+
+async def test_a_batch_that_was_dropped_before_it_was_answered_has_an_outcome() -> None:
+    queue = _direct_queue(_Log())
+    queue._measures = cast("Any", SimpleNamespace(dropped=lambda _: None))
+    queue.were_dropped(Dropped("orders", 0, 10, 10, 1_000, "the queue had its bytes"))
+    queue.stored(0, 10)
+    assert queue.group_at(3).is_settled
+    with pytest.raises(SpoolDroppedError):
+        queue.group_at(3).outcome(3)
+    queue.stored(10, 20)
+    assert not queue.group_at(12).is_settled

@@ -15,7 +15,7 @@ from aioproduce.spool.batch_head import holes, is_whole, read_head
 from aioproduce.spool.disk import FileSystem
 from aioproduce.spool.log_reader import LogReader
 from aioproduce.spool.position import Position
-from aioproduce.spool.quarantine import Quarantine
+from aioproduce.spool.quarantine import Damage, Quarantine
 from aioproduce.spool.segments import LIFE_STEP, find_segments
 from aioproduce.spool.topic_log import PossiblyStoredError, TopicLog
 from tests.drivers.spool_disks import BrokenDisk
@@ -227,6 +227,7 @@ def test_offsets_of_no_record_are_a_hole_and_no_damage(directory: Path) -> None:
     again = _open(directory)
     assert _read(directory, again) == wanted
     assert again.drop_oldest() == (0, LIFE_STEP * 2, 4)
+    again.remove_settled()
 
 
 def test_a_hole_at_the_beginning_of_a_segment_is_no_damage(directory: Path) -> None:
@@ -296,3 +297,63 @@ def test_records_of_a_damaged_segment_are_dropped_and_counted(directory: Path) -
     content[16] = 0  # no batch begins here any more
     path.write_bytes(content)
     assert log.drop_oldest() == (0, 3, 3)
+    log.remove_settled()
+
+
+def test_what_is_settled_is_removed_also_from_a_sealed_log(directory: Path) -> None:
+    log = _open(directory)
+    _append(log, [b"1"], [b"2"])
+    log.settle(2)
+    log.seal()
+    assert log.stored_bytes > 0
+    log.drop_active()
+    assert log.stored_bytes == 0
+    assert not list(directory.glob("*.log"))
+
+
+def test_nothing_is_passed_over_that_could_not_be_dropped(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = _open(directory)
+    _append(log, [b"1"])
+
+    def refuse(position: Position, offset: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Position, "move", refuse)
+        with pytest.raises(OSError, match="No space"):
+            log.drop_oldest()
+    assert (log.dropped_to, log.position) == (0, 0)
+    assert log.drop_oldest() == (0, 1, 1)
+    assert (log.dropped_to, log.position) == (1, 1)
+
+
+@pytest.mark.parametrize("broken", [0, 9, 16, 18, 25])
+def test_a_last_batch_whose_head_is_damaged_is_told_and_kept(directory: Path, broken: int) -> None:
+    log = _open(directory)
+    _append(log, [b"1"], [b"2" * 50])
+    log.close()
+    path = directory / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    first = len(make_batch([b"1"]))
+    content[first + broken] ^= 0x40
+    path.write_bytes(content)
+    again = _open(directory)
+    reader = _reader(directory)
+    assert [batch.head.base_offset for batch in reader.read(again.snapshot(), 10_000)] == [0]
+    assert reader.read(again.snapshot(), 10_000) == []
+    (damage,) = reader.damages
+    assert (damage.start, damage.end, damage.first_offset) == (first, len(content), 1)
+    (kept,) = (directory.parent / "quarantine").glob("*.bytes")
+    assert kept.read_bytes() == content[first:]
+
+
+def test_damage_of_a_topic_with_a_long_name_is_kept(tmp_path: Path) -> None:
+    disk = FileSystem()
+    log = str(tmp_path / f"{'t' * 249}-0")
+    damage = Damage(log, "00000000000000000000.log", 123_456_789, 123_456_799, 0, 1, is_tail=False)
+    other = damage._replace(directory=str(tmp_path / f"{'t' * 248}u-0"))
+    for each in (damage, other):
+        Quarantine(disk, str(tmp_path / "quarantine")).keep(each, b"damaged")
+    assert len(list((tmp_path / "quarantine").glob("*.bytes"))) == 2

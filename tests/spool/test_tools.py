@@ -294,6 +294,22 @@ def test_the_last_batch_of_a_log_that_was_closed_is_not_torn_but_damaged(queue: 
     assert _values(queue) == {0: stored[0]}
 
 
+def test_a_last_batch_whose_head_is_damaged_is_found_and_not_compacted_away(queue: QueueFiles) -> None:
+    with _life(queue) as log:
+        _append(log, [b"1"], [b"2"])
+        log.close()
+    path = _log_path(queue) / _FIRST
+    _flip(path, len(make_batch([b"1"])) + 16)
+    before = path.read_bytes()
+    (finding,) = _verified(queue).findings
+    assert finding.kind is FindingKind.DAMAGED
+    assert [each.is_left for each in compact(queue)] == [True]
+    assert path.read_bytes() == before
+    assert [each.is_done for each in repair(queue)] == [True]
+    assert path.stat().st_size == len(make_batch([b"1"]))
+    assert any(kept.read_bytes() for kept in Path(queue.quarantine).glob("*.bytes"))
+
+
 def test_a_segment_that_somebody_removed_is_damage(queue: QueueFiles) -> None:
     with _life(queue) as log:
         stored = _append(log, *([b"%04d" % number * 200] for number in range(20)))
