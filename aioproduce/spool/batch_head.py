@@ -114,6 +114,16 @@ def is_whole(batch: memoryview, head: BatchHead) -> bool:
     return len(batch) == head.size and crc32c(batch[_CRC_START:]) == head.crc
 
 
+def has_whole_body(content: memoryview) -> bool:
+    """Return whether bytes begin with a batch whose body is as it was sealed, whatever its offset and seal are."""
+    if len(content) < HEAD_SIZE:
+        return False
+    (_, length, _, magic, crc, *_) = _HEAD.unpack_from(content)
+    size = length + LENGTH_START
+    has_size = magic == _MAGIC and HEAD_SIZE <= size <= len(content)
+    return bool(has_size and crc32c(content[_CRC_START:size]) == crc)
+
+
 def prefix(base_offset: int, size: int, crc: int) -> bytes:
     """Return the first bytes of a batch in the log; the rest of it is written as it was sealed."""
     length = size - LENGTH_START

@@ -67,6 +67,7 @@ class TopicForwarder:
         self._under_way = 0
         self._pause = 0.0
         self._is_reading = False
+        self._is_missing = False
         self._reads, self._sends, self._settles = Bell(life.driver), Bell(life.driver), Bell(life.driver)
         self._again_from: int | None = None
         queue.has_new = self._has_new
@@ -94,6 +95,7 @@ class TopicForwarder:
                 self._is_reading = True
                 try:
                     await self._queue.read_ahead()
+                    self._is_missing = False
                 except OSError as error:
                     await self._read_later(error)
                 finally:
@@ -104,11 +106,12 @@ class TopicForwarder:
 
     async def _read_later(self, error: OSError) -> None:
         """Read from the same place again, after a pause: a drop may have removed the file, or a disk failed."""
-        if not isinstance(error, FileNotFoundError):
+        if self._is_missing or not isinstance(error, FileNotFoundError):
             _log.error(
                 "the spool cannot read records of %s, and goes on trying: %s", self._queue.topic, error
             )
             self._queue.blocked_by = error
+        self._is_missing = True
         self._queue.read_failed()
         ends_at = self._life.driver.now() + _READ_PAUSE
         while (left := ends_at - self._life.driver.now()) > 0:

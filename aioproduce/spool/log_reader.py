@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from aioproduce.spool.batch_head import HEAD_SIZE, PREFIX_SIZE, BatchHead, is_whole, read_head
+from aioproduce.spool.batch_head import HEAD_SIZE, PREFIX_SIZE, BatchHead, has_whole_body, is_whole, read_head
 from aioproduce.spool.quarantine import Damage, Quarantine
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class LogReader:
             begun = read_head(rest)
             if begun is not None and begun.base_offset == self._expected:
                 self._damaged(segment, self._at, bound, self._expected, begun.end_offset, is_tail=True)
-            elif not _is_reserved(rest, self._expected):
+            elif _is_begun(rest, self._expected) or not _is_reserved(rest, self._expected):
                 self._damaged(segment, self._at, bound, self._expected, self._expected + 1, is_tail=True)
         else:
             return False  # the next segment's first offset tells what is missing
@@ -255,8 +255,17 @@ class LogReader:
         self.damages.append(damage)
 
 
+def _is_begun(content: bytes, offset: int) -> bool:
+    """Return whether a batch was written here, although its head is damaged: its offset is right, or its body."""
+    has_offset = int.from_bytes(content[:8], "big") == offset and bool(content.strip(b"\0"))
+    return has_offset or (read_head(content) is None and has_whole_body(memoryview(content)))
+
+
 def _is_reserved(content: bytes, offset: int) -> bool:
-    """Return whether this is room that nobody has written to yet: zeros, or what a file held that is used again."""
+    """Return whether this is room that nobody has written to yet: zeros, or what a file held that is used again.
+
+    Such a file ends with a hole of its earlier use (`topic_log`), so there is a whole batch in it.
+    """
     return not content.strip(b"\0") or _find_batch(memoryview(content), -1, offset) is not None
 
 

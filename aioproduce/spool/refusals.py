@@ -28,11 +28,15 @@ class Refusals:
     def admit(self, topic: str, group: Sequence[Append]) -> list[Append]:
         """Refuse what is behind a refused batch of which its sender was not told yet; return the rest."""
         count, error = self._last.get(topic, (0, None))
-        early = [append for append in group if append.told is not None and append.told < count]
-        if error is not None and early:
-            for append in early:
-                append.error = error
-            self.refuse(topic, early, error)
+        first = next(
+            (at for at, each in enumerate(group) if each.told is not None and each.told < count), None
+        )
+        if error is None or first is None:
+            return [*group]
+        behind = [append for append in group[first:] if append.told is not None]
+        for append in behind:
+            append.error = error
+        self.refuse(topic, behind, error)
         return [append for append in group if append.error is None]
 
     def refuse(self, topic: str, group: Sequence[Append], error: OSError) -> None:

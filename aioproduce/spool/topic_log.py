@@ -514,11 +514,25 @@ class TopicLog:
             size = self._sizes.pop(segment.base_offset, 0) if segment.extent is None else segment.extent.size
             self.stored_bytes -= size
             is_read = segment.base_offset < self.dropped_to  # a reader of it may not have passed it
-            if not self._has_spare and not is_read and segment.extent and size >= self._segment_bytes // 2:
+            is_large = segment.extent is not None and size >= self._segment_bytes // 2
+            if self._has_spare or is_read or not is_large or not self._can_be_used_again(path, segment):
+                self._disk.unlink(path)
+            else:
                 self._disk.rename(path, f"{self._directory}/{_RECYCLED}")
                 self._has_spare = True
-            else:
-                self._disk.unlink(path)
+
+    def _can_be_used_again(self, path: str, segment: Segment) -> bool:
+        """Put a hole behind a file's last batch: what is left of the file's first use is known by it."""
+        assert segment.extent is not None
+        try:
+            file = self._disk.open(path)
+            try:
+                file.write(segment.extent.size, holes(segment.base_offset, segment.base_offset + 1))
+            finally:
+                file.close()
+        except OSError:  # a full disk: removing the file is what helps
+            return False
+        return True
 
     def _ends_at(self, number: int) -> float:
         """Return the offset behind a segment's last record; never, for the one that is written."""

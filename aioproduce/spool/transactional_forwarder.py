@@ -231,6 +231,8 @@ class TransactionalForwarder:
         for topic in topics:
             queue = self._queues[topic]
             if topic in found.denied:
+                queue.begin_again(self._writer.position(topic))  # what was sent may be in the cluster, or not
+                self._renews_at.pop(topic, None)
                 self._leave_out(queue, _denied(topic))
                 continue
             here = self._writer.position(topic)
@@ -289,19 +291,23 @@ class TransactionalForwarder:
     async def _turn(self, producer: Producer[bytes, bytes]) -> None:
         """Do one transaction, or wait until there is something to do."""
         now = self._driver.now()
-        new = [topic for topic in self._queues if topic not in self._positions and not self._is_paused(topic)]
+        unknown = [topic for topic in self._queues if topic not in self._positions]
+        new = [topic for topic in unknown if not self._is_paused(topic, now)]
         if new:
             await self._learn(producer.config, new)
+            now = self._driver.now()
         self._move_positions()
         stored = [queue for queue in self._queues.values() if not queue.is_idle]
-        open_ones = [queue for queue in stored if self._is_open(queue)]
+        open_ones = [queue for queue in stored if self._is_open(queue, now)]
         unread = [queue for queue in open_ones if queue.has_unread]
         if unread:
             for queue in unread:
                 await self._read(queue)
             return  # something may have come meanwhile
         ready = [queue for queue in open_ones if queue.next_batch is not None]
-        due = next((topic for topic, at in self._renews_at.items() if at <= now), None)
+        due = next(
+            (topic for topic, at in self._renews_at.items() if at <= now and topic in self._positions), None
+        )
         if ready:
             self._is_busy = True
             await self._transactions(producer, ready)
@@ -311,20 +317,25 @@ class TransactionalForwarder:
         if ready or due is not None:
             return
         self._is_busy = bool(stored)
-        for queue in self._queues.values():
-            queue.pass_unused()
+        for topic in self._positions:
+            self._queues[topic].pass_unused()
         self._changed()
-        await self._bell.wait(self._next_in(stored, self._driver.now()))
+        await self._bell.wait(self._next_in(stored, now))
 
-    def _is_paused(self, topic: str) -> bool:
+    def _is_paused(self, topic: str, now: float) -> bool:
         pause = self._pauses.get(topic)
-        return pause is not None and pause.ends_at > self._driver.now()
+        return pause is not None and pause.ends_at > now
 
-    def _is_open(self, queue: TopicQueue) -> bool:
-        return queue.topic in self._shown and not self._is_paused(queue.topic)
+    def _is_open(self, queue: TopicQueue, now: float) -> bool:
+        return queue.topic in self._shown and not self._is_paused(queue.topic, now)
 
     def _next_in(self, stored: list[TopicQueue], now: float) -> float:
-        """Return the seconds until there is something to do without a call."""
+        """Return the seconds until there is something to do without a call.
+
+        Args:
+            stored: The topics that have something.
+            now: The time that told which of them are paused: a later one could miss the end of a pause.
+        """
         pauses = [self._pauses[queue.topic].ends_at - now for queue in stored if queue.topic in self._pauses]
         moves = [queue.moves_in for queue in self._queues.values()]
         renewals = [at - now for at in self._renews_at.values()]
@@ -370,11 +381,13 @@ class TransactionalForwarder:
     async def _read(self, queue: TopicQueue) -> None:
         try:
             await queue.read_ahead()
-        except FileNotFoundError:  # a drop has removed the file
-            queue.read_failed()
         except OSError as error:
             queue.read_failed()
-            self._leave_out(queue, error)
+            if isinstance(error, FileNotFoundError) and queue.topic not in self._pauses:
+                self._pauses[queue.topic] = _Pause()  # a drop may have removed the file
+                self._pauses[queue.topic].begin(self._driver.now())
+            else:
+                self._leave_out(queue, error)
 
     def _ends(self) -> dict[str, int]:
         """Return the offset behind the last record that was sent, by topic."""
@@ -441,7 +454,7 @@ class TransactionalForwarder:
             _log.warning("the spool cannot commit a position again: %s", error)
         for queue in {id(queue): queue for queue, _ in sent}.values():
             queue.begin_again(self._positions[queue.topic])
-            if not is_explained and not self._is_paused(queue.topic):
+            if not is_explained and not self._is_paused(queue.topic, self._driver.now()):
                 self._alone.add(queue.topic)
                 self._leave_out(queue, error)
 

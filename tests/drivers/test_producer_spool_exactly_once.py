@@ -227,6 +227,73 @@ async def test_a_topic_whose_position_may_not_be_read_holds_up_no_other(
     assert (_committed(cluster, "one"), _committed(cluster, "t")) == ([b"goes"], [b"waits"])
 
 
+async def test_records_in_doubt_of_a_topic_that_is_denied_meanwhile_are_not_passed_over(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction was open when the producer had to be made anew; then its position may not be read."""
+    monkeypatch.setattr("aioproduce.spool.transactional_forwarder._RENEW_EVERY", 0.01)
+    denied: set[str] = set()
+    real = Transaction.send_offsets
+
+    def answer(
+        config: ProducerConfig, group: str, topics: Sequence[str], timeout: float
+    ) -> CommittedPositions:
+        found = committed_positions(config, group, topics, timeout)
+        return CommittedPositions(found.offsets, denied & set(topics))
+
+    async def refuse(transaction: Any, offsets: Any, group: str) -> None:
+        if any(topic == "t" and offset > 1 for (topic, _), offset in offsets.items()) and not denied:
+            denied.add("t")
+            raise TransactionsUnavailableError("all is taken away", recover="new producer", code=53)
+        await real(transaction, offsets, group)
+
+    monkeypatch.setattr("aioproduce.spool.transactional_forwarder.committed_positions", answer)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await (await producer.send("t", b"0"))
+        await producer.flush()
+        monkeypatch.setattr(Transaction, "send_offsets", refuse)
+        doubtful = await producer.send_many("t", [b"%d" % number for number in range(1, 11)])
+        await until(lambda: isinstance(producer.backlog()["t"].blocked_by, TopicAuthorizationError))
+        assert (await (await producer.send("one", b"goes"))).offset == 0
+        for _ in range(20):
+            await sleep(0.005)
+        assert producer._writer.position("t") == 1
+        monkeypatch.setattr(Transaction, "send_offsets", real)
+        denied.clear()
+        for delivery in doubtful:
+            await delivery
+        await producer.flush()
+    assert sorted(_committed(cluster, "t"), key=int) == [b"%d" % number for number in range(11)]
+
+
+async def test_a_file_that_is_gone_holds_up_no_other_topic(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = LogReader.read
+    is_gone = True
+    reads = 0
+
+    def read(reader: LogReader, segments: Any, most: int) -> Any:
+        nonlocal reads
+        if is_gone and reader._directory.endswith("/t-0"):
+            reads += 1
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+        return real(reader, segments, most)
+
+    monkeypatch.setattr(LogReader, "read", read)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        waiting = await producer.send("t", b"waits")
+        assert (await (await producer.send("one", b"goes"))).offset == 0
+        await until(lambda: isinstance(producer.backlog()["t"].blocked_by, FileNotFoundError))
+        reads = 0
+        for _ in range(20):
+            await sleep(0.005)
+        assert reads < 50  # one in a pause of 20 ms or so
+        is_gone = False
+        await waiting
+    assert _committed(cluster, "t") == [b"waits"]
+
+
 async def test_a_position_that_is_refused_once_is_committed_without_another_record(
     cluster: FakeCluster, spool: Path
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +16,7 @@ from aioproduce.spool.batch_head import place
 from aioproduce.spool.bell import Bell
 from aioproduce.spool.forwarder import TopicForwarder
 from aioproduce.spool.log_reader import Batch
+from aioproduce.spool.refusals import Refusals
 from aioproduce.spool.topic_queue import TopicQueue
 from aioproduce.spool.writer_messages import Append, Dropped
 from tests.spool.batches import make_batch
@@ -109,7 +112,7 @@ class _Story:
         pass
 
 
-async def _told(story: _Story, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+async def _events(story: _Story, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr("aioproduce.spool.forwarder.FIRST_PAUSE", 0.0)
     forwarder = TopicForwarder(
         cast("Any", story),
@@ -130,7 +133,7 @@ async def test_a_batch_that_fails_while_a_later_one_waits_for_room_is_sent_again
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     denied = TopicAuthorizationError("denied", topic="orders")
-    assert await _told(_Story({0: denied}), monkeypatch) == [
+    assert await _events(_Story({0: denied}), monkeypatch) == [
         *("0 is sent", "10 has no room", "again from 0", "0 is sent", "10 is sent"),
         *("position 10", "0 is settled", "position 20", "10 is settled"),
     ]
@@ -139,7 +142,7 @@ async def test_a_batch_that_fails_while_a_later_one_waits_for_room_is_sent_again
 async def test_a_batch_that_is_acknowledged_while_a_later_one_waits_for_room_is_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert await _told(_Story({}), monkeypatch) == [
+    assert await _events(_Story({}), monkeypatch) == [
         *("0 is sent", "10 has no room", "position 10", "0 is settled"),
         *("again from 10", "10 is sent", "position 20", "10 is settled"),
     ]
@@ -301,3 +304,24 @@ async def test_a_batch_that_was_dropped_before_it_was_answered_has_an_outcome() 
         queue.group_at(3).outcome(3)
     queue.stored(10, 20)
     assert not queue.group_at(12).is_settled
+
+
+def _told(*told: int | None) -> list[Append]:
+    return [replace(_append(), told=each) for each in told]
+
+
+def test_what_is_behind_a_refused_batch_is_refused_whatever_its_sender_knew() -> None:
+    refusals = Refusals()
+    full = OSError(errno.ENOSPC, "No space left on device")
+    first = _told(0)
+    assert refusals.admit("orders", first) == first
+    first[0].error = full
+    refusals.refuse("orders", first, full)
+    assert first[0].refusals == 1
+
+    behind = _told(0, 1, None)
+    assert refusals.admit("orders", behind) == [behind[2]]
+    assert [each.refusals for each in behind] == [2, 2, 0]
+    assert refusals.admit("payments", other := _told(0)) == other
+    assert refusals.admit("orders", _told(1)) == []
+    assert refusals.admit("orders", again := _told(3, 3)) == again

@@ -349,6 +349,44 @@ def test_a_last_batch_whose_head_is_damaged_is_told_and_kept(directory: Path, br
     assert kept.read_bytes() == content[first:]
 
 
+def _recycled(directory: Path) -> tuple[TopicLog, Path]:
+    """Return a log whose last file has a first use behind what was written since."""
+    log = _open(directory)
+    _append(log, [b"1" * 300] * 10)
+    _append(log, [b"2" * 3_000])
+    log.settle(10)
+    assert (directory / "recycled").exists()
+    _append(log, [b"3" * 2_000])
+    assert not (directory / "recycled").exists()
+    path = sorted(directory.glob("*.log"))[-1]
+    assert path.stat().st_size > 3_000
+    return log, path
+
+
+def test_what_a_file_had_before_it_was_used_again_is_no_damage(directory: Path) -> None:
+    """Its process was killed; the one old batch is half overwritten."""
+    _recycled(directory)
+    again = _open(directory)
+    reader = _reader(directory, 10)
+    found = [batch.head.base_offset for _ in range(3) for batch in reader.read(again.snapshot(), 10_000)]
+    assert found == [10, 11]
+    assert reader.damages == []
+
+
+@pytest.mark.parametrize("broken", [0, 9, 16, 18, 25])
+def test_damage_is_told_also_in_a_file_that_was_used_again(directory: Path, broken: int) -> None:
+    _, path = _recycled(directory)
+    content = bytearray(path.read_bytes())
+    content[broken] ^= 0x40
+    path.write_bytes(content)
+    again = _open(directory)
+    reader = _reader(directory, 10)
+    assert [batch.head.base_offset for batch in reader.read(again.snapshot(), 10_000)] == [10]
+    assert reader.read(again.snapshot(), 10_000) == []
+    (damage,) = reader.damages
+    assert damage.first_offset == 11
+
+
 def test_damage_of_a_topic_with_a_long_name_is_kept(tmp_path: Path) -> None:
     disk = FileSystem()
     log = str(tmp_path / f"{'t' * 249}-0")
