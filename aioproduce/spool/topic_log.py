@@ -241,6 +241,8 @@ class TopicLog:
             if end > self._room:
                 self._room = max(end, min(2 * self._room + _LEAST_ROOM, self._segment_bytes))
                 file.allocate(self._room)
+            if 0 < self._room - end < HEAD_SIZE:  # part of the hole that a file has which is used again
+                pieces = [*pieces, bytes(self._room - end)]
             file.write(self._end, pieces)
         except OSError as error:
             self._undo(file, error)

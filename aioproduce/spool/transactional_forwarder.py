@@ -29,6 +29,7 @@ from aioproduce.errors import (
     DeliveryError,
     ProducerError,
     ProducerFencedError,
+    ProducerStateError,
     SpoolClonedError,
     SpoolPositionLostError,
     TopicAuthorizationError,
@@ -133,6 +134,7 @@ class TransactionalForwarder:
         self._positions: dict[str, int] = {}
         self._highest: dict[str, int] = {}  # what this process may have committed
         self._pauses: dict[str, _Pause] = {}
+        self._read_pauses: dict[str, _Pause] = {}  # of topics whose log could not be read
         self._shown: set[str] = set()
         self._sent: list[tuple[TopicQueue, SentBatch]] = []
         self._in_doubt: list[tuple[TopicQueue, SentBatch]] = []
@@ -211,11 +213,13 @@ class TransactionalForwarder:
 
     def _blocked(self, error: BaseException) -> None:
         for queue in self._queues.values():
-            if queue.blocked_by is None or type(queue.blocked_by) is not type(error):
-                _log.warning(
-                    "the spool cannot forward records of %s, and goes on trying: %s", queue.topic, error
-                )
-            queue.blocked_by = error
+            self._tell_blocked(queue, error)
+
+    @staticmethod
+    def _tell_blocked(queue: TopicQueue, error: BaseException) -> None:
+        if queue.blocked_by is None or type(queue.blocked_by) is not type(error):
+            _log.warning("the spool cannot forward records of %s, and goes on trying: %s", queue.topic, error)
+        queue.blocked_by = error
 
     async def _rest(self, seconds: float) -> None:
         ends_at = self._driver.now() + seconds
@@ -299,7 +303,8 @@ class TransactionalForwarder:
         self._move_positions()
         stored = [queue for queue in self._queues.values() if not queue.is_idle]
         open_ones = [queue for queue in stored if self._is_open(queue, now)]
-        unread = [queue for queue in open_ones if queue.has_unread]
+        # Also of topics that cannot be sent to: it may turn out that nothing of them waits.
+        unread = [queue for queue in stored if self._can_read(queue, now)]
         if unread:
             for queue in unread:
                 await self._read(queue)
@@ -317,8 +322,10 @@ class TransactionalForwarder:
         if ready or due is not None:
             return
         self._is_busy = bool(stored)
-        for topic in self._positions:
-            self._queues[topic].pass_unused()
+        doubtful = {queue.topic for queue, _ in self._in_doubt}
+        for topic, queue in self._queues.items():
+            if topic not in doubtful:
+                queue.pass_unused()
         self._changed()
         await self._bell.wait(self._next_in(stored, now))
 
@@ -329,6 +336,10 @@ class TransactionalForwarder:
     def _is_open(self, queue: TopicQueue, now: float) -> bool:
         return queue.topic in self._shown and not self._is_paused(queue.topic, now)
 
+    def _can_read(self, queue: TopicQueue, now: float) -> bool:
+        pause = self._read_pauses.get(queue.topic)
+        return queue.has_unread and (pause is None or pause.ends_at <= now)
+
     def _next_in(self, stored: list[TopicQueue], now: float) -> float:
         """Return the seconds until there is something to do without a call.
 
@@ -336,7 +347,12 @@ class TransactionalForwarder:
             stored: The topics that have something.
             now: The time that told which of them are paused: a later one could miss the end of a pause.
         """
-        pauses = [self._pauses[queue.topic].ends_at - now for queue in stored if queue.topic in self._pauses]
+        pauses = [
+            of[queue.topic].ends_at - now
+            for of in (self._pauses, self._read_pauses)
+            for queue in stored
+            if queue.topic in of
+        ]
         moves = [queue.moves_in for queue in self._queues.values()]
         renewals = [at - now for at in self._renews_at.values()]
         return max(min((inf, *renewals, *(each for each in pauses if each > 0), *moves)), 0.0)
@@ -373,21 +389,25 @@ class TransactionalForwarder:
             if error.recover in ("init", "new producer"):
                 raise
             await self._aborted(transaction, error)
+        except ProducerStateError:
+            raise  # e.g. the sender has died: what was committed is known with the positions
         except ProducerError as error:
             await self._aborted(transaction, error)
         else:
             self._committed(ends)
 
     async def _read(self, queue: TopicQueue) -> None:
+        """Read on; after an error a topic is left alone for a while."""
         try:
             await queue.read_ahead()
         except OSError as error:
             queue.read_failed()
-            if isinstance(error, FileNotFoundError) and queue.topic not in self._pauses:
-                self._pauses[queue.topic] = _Pause()  # a drop may have removed the file
-                self._pauses[queue.topic].begin(self._driver.now())
-            else:
-                self._leave_out(queue, error)
+            is_first = queue.topic not in self._read_pauses
+            if not (is_first and isinstance(error, FileNotFoundError)):  # a drop may have removed the file
+                self._tell_blocked(queue, error)
+            self._read_pauses.setdefault(queue.topic, _Pause()).begin(self._driver.now())
+        else:
+            self._read_pauses.pop(queue.topic, None)
 
     def _ends(self) -> dict[str, int]:
         """Return the offset behind the last record that was sent, by topic."""
@@ -401,7 +421,7 @@ class TransactionalForwarder:
         while is_more and size < _LARGEST and self._driver.now() < ends_at:
             is_more = False
             for queue in ready:
-                if queue.has_unread:
+                if self._can_read(queue, self._driver.now()):
                     await self._read(queue)
                 if queue.next_batch is None:
                     continue
@@ -458,10 +478,8 @@ class TransactionalForwarder:
                 self._alone.add(queue.topic)
                 self._leave_out(queue, error)
 
-    def _leave_out(self, queue: TopicQueue, error: ProducerError | OSError) -> None:
-        if queue.blocked_by is None or type(queue.blocked_by) is not type(error):
-            _log.warning("the spool cannot forward records of %s, and goes on trying: %s", queue.topic, error)
-        queue.blocked_by = error
+    def _leave_out(self, queue: TopicQueue, error: ProducerError) -> None:
+        self._tell_blocked(queue, error)
         self._pauses.setdefault(queue.topic, _Pause()).begin(self._driver.now())
         if not isinstance(error, DeliveryError):
             self._shown.discard(queue.topic)

@@ -228,12 +228,17 @@ def _kind_of(queue: QueueFiles, damage: Damage) -> FindingKind:
 def _ends_with_its_file(damage: Damage) -> bool:
     """Return whether the last batch of a log ends where its file ends, as in a log that was closed.
 
-    If its head cannot be read, a file that was not closed is known by the zeros of the room behind it.
+    If its head cannot be read, a file that was not closed is known by the room behind it, which ends with zeros or
+    with the hole of an earlier use.
     """
     file = ReadOnlyDisk().open(f"{damage.directory}/{damage.segment}")
     try:
         if read_head(file.read(damage.start, HEAD_SIZE)) is None:
-            return any(file.read(max(file.size - HEAD_SIZE, 0), HEAD_SIZE))
+            end = file.read(max(file.size - HEAD_SIZE, 0), HEAD_SIZE)
+            last = read_head(end)
+            return any(end) and not (
+                last and not last.record_count and last.end_offset <= damage.first_offset
+            )
         at = damage.start
         offset: int | None = None
         while (head := read_head(file.read(at, HEAD_SIZE))) is not None and offset in (

@@ -17,6 +17,7 @@ import pytest
 from aioproduce.config import ProducerConfig
 from aioproduce.errors import (
     BrokerRejectedError,
+    ProducerStateError,
     SpoolClonedError,
     SpoolPositionLostError,
     StillSpooledError,
@@ -292,6 +293,38 @@ async def test_a_file_that_is_gone_holds_up_no_other_topic(
         is_gone = False
         await waiting
     assert _committed(cluster, "t") == [b"waits"]
+
+
+async def test_a_topic_that_is_gone_and_has_nothing_stored_is_waited_for_by_nobody(
+    cluster: FakeCluster, spool: Path
+) -> None:
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await producer.send_many("t", [b"1", b"2"])
+        await producer.flush()
+    cluster.faults.fail_metadata(codes.TOPIC_AUTHORIZATION_FAILED, topic="t", times=None)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await (await producer.send("one", b"goes"))
+        await producer.flush()
+        await producer.close(None)
+
+
+async def test_a_commit_whose_sender_died_is_known_with_the_positions(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Transaction.commit
+    deaths = iter([True])
+
+    async def commit(transaction: Any) -> None:
+        await real(transaction)
+        if next(deaths, False):
+            raise ProducerStateError("the sender has died")
+
+    monkeypatch.setattr(Transaction, "commit", commit)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        delivery = await producer.send("one", b"1")
+        await delivery
+        await producer.flush()
+    assert _committed(cluster, "one") == [b"1"]
 
 
 async def test_a_position_that_is_refused_once_is_committed_without_another_record(

@@ -373,6 +373,26 @@ def test_what_a_file_had_before_it_was_used_again_is_no_damage(directory: Path) 
     assert reader.damages == []
 
 
+@pytest.mark.parametrize("left", range(63))
+def test_the_end_of_a_file_that_is_used_again_is_no_damage_wherever_the_new_batches_end(
+    directory: Path, left: int
+) -> None:
+    log = _open(directory)
+    _append(log, [b"1" * 300] * 10)
+    _append(log, [b"2" * 3_000])
+    log.settle(10)
+    room = (directory / "recycled").stat().st_size
+    empty = len(make_batch([b"x" * 2_900])) - 2_900
+    _append(log, [b"3" * (room - empty - left)])
+    path = sorted(directory.glob("*.log"))[-1]
+    assert path.stat().st_size == room
+    reader = _reader(directory, 10)
+    again = _open(directory)
+    found = [batch.head.base_offset for _ in range(3) for batch in reader.read(again.snapshot(), 10_000)]
+    assert found == [10, 11]
+    assert reader.damages == []
+
+
 @pytest.mark.parametrize("broken", [0, 9, 16, 18, 25])
 def test_damage_is_told_also_in_a_file_that_was_used_again(directory: Path, broken: int) -> None:
     _, path = _recycled(directory)

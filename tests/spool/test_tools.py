@@ -294,6 +294,23 @@ def test_the_last_batch_of_a_log_that_was_closed_is_not_torn_but_damaged(queue: 
     assert _values(queue) == {0: stored[0]}
 
 
+def test_a_batch_that_was_torn_in_its_head_is_torn_also_in_a_file_that_is_used_again(
+    queue: QueueFiles,
+) -> None:
+    with _life(queue) as log:
+        _append(log, [b"1" * 300] * 10)
+        _append(log, [b"2" * 3_000])
+        log.settle(10)
+        _append(log, [b"3" * 2_000])
+    path = sorted(_log_path(queue).glob("*.log"))[-1]
+    content = bytearray(path.read_bytes())
+    assert len(content) > 3_000
+    content[20 : len(make_batch([b"3" * 2_000]))] = b"\xaa" * (len(make_batch([b"3" * 2_000])) - 20)
+    path.write_bytes(content)
+    (finding,) = _verified(queue).findings
+    assert finding.kind is FindingKind.TORN
+
+
 def test_a_last_batch_whose_head_is_damaged_is_found_and_not_compacted_away(queue: QueueFiles) -> None:
     with _life(queue) as log:
         _append(log, [b"1"], [b"2"])
