@@ -529,6 +529,8 @@ class TopicLog:
         try:
             file = self._disk.open(path)
             try:
+                if file.size > segment.extent.size:  # it was given up before it was sealed
+                    file.truncate(segment.extent.size)
                 file.write(segment.extent.size, holes(segment.base_offset, segment.base_offset + 1))
             finally:
                 file.close()

@@ -149,6 +149,7 @@ class TopicQueue:
         self._moved_to = reader.offset
         self._moves_to: int | None = None
         self._sent_to = reader.offset
+        self._damaged_to = 0
         self._is_hasty = False
 
     # -- what is stored ---
@@ -286,6 +287,9 @@ class TopicQueue:
         damages: list[Damage] = self._reader.damages
         while damages:
             damage = damages.pop(0)
+            if damage.next_offset <= self._damaged_to:
+                continue  # it was told when this was read before
+            self._damaged_to = damage.next_offset
             self._measures.damaged(damage)
             _log.error("the spool is damaged: %s; they are kept in the quarantine", damage)
         # Between the last record of an earlier process and the first of this one are offsets that nobody used.
@@ -480,13 +484,20 @@ class TopicQueue:
         """Whether the position is behind everything that was read, or is on its way there."""
         return not self._is_moving and self._moved_to >= self._read_to
 
-    def pass_unused(self) -> None:
-        """Move the position over offsets that nobody used; everything that was sent is settled."""
+    def pass_unused(self, *, is_told_to_disk: bool = True) -> None:
+        """Move the position over offsets that nobody used; everything that was sent is settled.
+
+        Args:
+            is_told_to_disk: Whether also the disk is told. A position there says that records were settled.
+        """
         if not self.is_idle:
             return
         self._measures.count.drained(self._read_to)
         if self._moves_to is None and self._moved_to < self._read_to:
-            self._moves_to = self._read_to
+            if is_told_to_disk:
+                self._moves_to = self._read_to
+            else:
+                self._moved_to = self._read_to
 
     @property
     def moves_in(self) -> float:

@@ -137,6 +137,7 @@ class TransactionalForwarder:
         self._read_pauses: dict[str, _Pause] = {}  # of topics whose log could not be read
         self._shown: set[str] = set()
         self._sent: list[tuple[TopicQueue, SentBatch]] = []
+        self._denied_at: dict[str, int] = {}  # where topics began again, whose positions may not be read
         self._in_doubt: list[tuple[TopicQueue, SentBatch]] = []
         self._renews_at: dict[str, float] = {}  # of the positions that the cluster has
         self._alone: set[str] = (
@@ -195,6 +196,7 @@ class TransactionalForwarder:
     async def _forward(self) -> None:
         """Forward with one producer, until it cannot be used any more."""
         self._positions.clear()
+        self._denied_at.clear()
         self._is_busy = True
         self._producer = producer = self._make_producer()
         try:
@@ -235,8 +237,7 @@ class TransactionalForwarder:
         for topic in topics:
             queue = self._queues[topic]
             if topic in found.denied:
-                queue.begin_again(self._writer.position(topic))  # what was sent may be in the cluster, or not
-                self._renews_at.pop(topic, None)
+                self._begin_denied(queue, self._writer.position(topic))
                 self._leave_out(queue, _denied(topic))
                 continue
             here = self._writer.position(topic)
@@ -258,6 +259,13 @@ class TransactionalForwarder:
                 queue.move(position)
             self._positions[topic] = position
         self.wake()
+
+    def _begin_denied(self, queue: TopicQueue, here: int) -> None:
+        """Begin a topic again from the position on disk, once: what was sent may be in the cluster, or not."""
+        self._renews_at.pop(queue.topic, None)
+        if self._denied_at.get(queue.topic) != here:
+            self._denied_at[queue.topic] = here
+            queue.begin_again(here)
 
     def _settle_doubts(self, queue: TopicQueue, position: int) -> None:
         """Settle what was committed although nobody was told; forget the rest, which is sent again."""
@@ -325,7 +333,9 @@ class TransactionalForwarder:
         doubtful = {queue.topic for queue, _ in self._in_doubt}
         for topic, queue in self._queues.items():
             if topic not in doubtful:
-                queue.pass_unused()
+                queue.pass_unused(is_told_to_disk=self._writer.has_position(topic))
+                if queue.is_idle and topic in self._positions:
+                    queue.blocked_by = None  # nothing is
         self._changed()
         await self._bell.wait(self._next_in(stored, now))
 
@@ -515,7 +525,7 @@ class TransactionalForwarder:
         try:
             await producer.partitions_for(topic, _LOOK)
         except ProducerError as error:
-            if producer is self._producer:
+            if producer is self._producer and not self._queues[topic].is_idle:
                 self._leave_out(self._queues[topic], error)
         else:
             if producer is self._producer:

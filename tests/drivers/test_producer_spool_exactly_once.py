@@ -308,6 +308,57 @@ async def test_a_topic_that_is_gone_and_has_nothing_stored_is_waited_for_by_nobo
         await producer.close(None)
 
 
+async def test_a_log_of_which_nothing_was_ever_forwarded_has_no_position_to_lose(
+    cluster: FakeCluster, spool: Path
+) -> None:
+    """A first append has left its directory and nothing else."""
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await (await producer.send("one", b"1"))
+    (spool / "queue-0" / "logs" / "t-0").mkdir()
+    for value in (b"2", b"3"):
+        async with _made(cluster.bootstrap_servers, spool, lost_position="refuse") as producer:
+            await (await producer.send("one", value))
+            await producer.flush()
+            assert not producer._writer.has_position("t")
+    async with _made(cluster.bootstrap_servers, spool, lost_position="refuse") as producer:
+        await (await producer.send("t", b"4"))
+        await producer.flush()
+    assert _committed(cluster, "t") == [b"4"]
+
+
+async def test_the_damage_of_a_denied_topic_is_told_once(
+    cluster: FakeCluster,
+    spool: Path,
+    nobody: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with _made(nobody, spool) as producer:
+        for number in range(3):
+            await producer.send("t", b"%d" % number * 50)
+        await producer.close(0)
+    (path,) = (spool / "queue-0" / "logs" / "t-0").glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[content.index(b"0" * 50)] ^= 1
+    path.write_bytes(content)
+    denials = 0
+
+    def deny(config: ProducerConfig, group: str, topics: Sequence[str], timeout: float) -> CommittedPositions:
+        nonlocal denials
+        denials += 1
+        return CommittedPositions({}, set(topics))
+
+    monkeypatch.setattr("aioproduce.spool.transactional_forwarder.committed_positions", deny)
+    async with _made(cluster.bootstrap_servers, spool) as producer:
+        await until(lambda: denials > 5)
+        monkeypatch.setattr(
+            "aioproduce.spool.transactional_forwarder.committed_positions", committed_positions
+        )
+        await producer.flush()
+    assert caplog.text.count("the spool is damaged") == 1
+    assert _committed(cluster, "t") == [b"1" * 50, b"2" * 50]
+
+
 async def test_a_commit_whose_sender_died_is_known_with_the_positions(
     cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
