@@ -71,7 +71,7 @@ def _bench(
 
 
 _FASTEST: Final = ("aioproduce", "confluent", "Java", "franz-go")
-_COMPARED: Final = ("aioproduce", "aiokafka", "confluent", "Java", "franz-go")
+_COMPARED: Final = ("aioproduce", "aiokafka", "confluent", "franz-go")
 _UNREPORTED: Final = ("dropped", "send-many", "callback", "no-report")
 _FIVE: Final = ("--rounds", "5")
 _SPARK: Final = ("pyspark", "pyarrow")

@@ -44,7 +44,7 @@ def section(entry: str, name: str = "") -> Render:
 _MATRIX = (
     *(("aioproduce", mode) for mode in ("await-each", "dropped", "tasks", "send-many")),
     ("aiokafka", "await-each"),
-    *((client, "callback") for client in ("confluent", "Java", "franz-go")),
+    *((client, "callback") for client in ("confluent", "franz-go")),
 )
 """The columns of the matrix; the result has every mode and both loops."""
 

@@ -126,7 +126,10 @@ FIGURES: dict[str, Any] = {
     ),
     "matrix": bench(
         "null",
-        [_result(client, "callback", _rates(1_000_000.0, 0.5), loop="") for client in ("Java", "franz-go")],
+        [
+            _result(client, "callback", _rates(1_000_000.0, 0.5), loop="")
+            for client in ("confluent", "franz-go")
+        ],
     ),
     "scaling": bench("scaling", [*_curve("brokers"), *_curve("record size")]),
     "bounds": bench("bounds", [], bounds={"stalled broker": {"seconds": 60.0, "accepted": 300_000.0}}),
