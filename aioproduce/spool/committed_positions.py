@@ -14,7 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.drivers.blocking_client import BlockingClient
-from aioproduce.errors import BrokerConnectionError, ProtocolError, TransactionsUnavailableError
+from aioproduce.errors import (
+    BrokerConnectionError,
+    ProtocolError,
+    TopicAuthorizationError,
+    TransactionsUnavailableError,
+)
 from aioproduce.records import TopicPartition
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
@@ -118,3 +123,11 @@ def _is_answer(code: int, group: str) -> bool:
             f"{text}. Allow Read on the group", recover="new producer", code=code
         )
     raise ProtocolError(text)
+
+
+def denied_error(topic: str) -> TopicAuthorizationError:
+    """Return why a topic in `CommittedPositions.denied` cannot be forwarded."""
+    return TopicAuthorizationError(
+        f"the cluster denies access to topic {topic!r}: grant this principal Describe, Read and Write on it",
+        topic=topic,
+    )

@@ -32,14 +32,14 @@ from aioproduce.errors import (
     ProducerStateError,
     SpoolClonedError,
     SpoolPositionLostError,
-    TopicAuthorizationError,
     TransactionAbortedError,
     TransactionError,
     TransactionUnconfirmedError,
 )
 from aioproduce.spool.bell import Bell
-from aioproduce.spool.committed_positions import PARTITION, committed_positions
+from aioproduce.spool.committed_positions import PARTITION, committed_positions, denied_error
 from aioproduce.spool.forwarder import FIRST_PAUSE, LONGEST_PAUSE
+from aioproduce.spool.pauses import Pauses
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -81,21 +81,6 @@ def name_of(spool_id: bytes) -> str:
 
 
 @final
-class _Pause:
-    """How long a topic is left out."""
-
-    __slots__ = ("ends_at", "seconds")
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.ends_at = 0.0
-
-    def begin(self, now: float) -> None:
-        self.seconds = min(max(2 * self.seconds, FIRST_PAUSE), LONGEST_PAUSE)
-        self.ends_at = now + self.seconds
-
-
-@final
 class TransactionalForwarder:
     """Forwards one queue.
 
@@ -133,8 +118,8 @@ class TransactionalForwarder:
         self._producer: Producer[bytes, bytes] | None = None
         self._positions: dict[str, int] = {}
         self._highest: dict[str, int] = {}  # what this process may have committed
-        self._pauses: dict[str, _Pause] = {}
-        self._read_pauses: dict[str, _Pause] = {}  # of topics whose log could not be read
+        self._pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        self._read_pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)  # of topics whose log could not be read
         self._shown: set[str] = set()
         self._sent: list[tuple[TopicQueue, SentBatch]] = []
         self._denied_at: dict[str, int] = {}  # where topics began again, whose positions may not be read
@@ -238,7 +223,7 @@ class TransactionalForwarder:
             queue = self._queues[topic]
             if topic in found.denied:
                 self._begin_denied(queue, self._writer.position(topic))
-                self._leave_out(queue, _denied(topic))
+                self._leave_out(queue, denied_error(topic))
                 continue
             here = self._writer.position(topic)
             there = found.offsets.get(topic)
@@ -304,7 +289,7 @@ class TransactionalForwarder:
         """Do one transaction, or wait until there is something to do."""
         now = self._driver.now()
         unknown = [topic for topic in self._queues if topic not in self._positions]
-        new = [topic for topic in unknown if not self._is_paused(topic, now)]
+        new = [topic for topic in unknown if not self._pauses.holds(topic, now)]
         if new:
             await self._learn(producer.config, new)
             now = self._driver.now()
@@ -339,16 +324,11 @@ class TransactionalForwarder:
         self._changed()
         await self._bell.wait(self._next_in(stored, now))
 
-    def _is_paused(self, topic: str, now: float) -> bool:
-        pause = self._pauses.get(topic)
-        return pause is not None and pause.ends_at > now
-
     def _is_open(self, queue: TopicQueue, now: float) -> bool:
-        return queue.topic in self._shown and not self._is_paused(queue.topic, now)
+        return queue.topic in self._shown and not self._pauses.holds(queue.topic, now)
 
     def _can_read(self, queue: TopicQueue, now: float) -> bool:
-        pause = self._read_pauses.get(queue.topic)
-        return queue.has_unread and (pause is None or pause.ends_at <= now)
+        return queue.has_unread and not self._read_pauses.holds(queue.topic, now)
 
     def _next_in(self, stored: list[TopicQueue], now: float) -> float:
         """Return the seconds until there is something to do without a call.
@@ -357,15 +337,11 @@ class TransactionalForwarder:
             stored: The topics that have something.
             now: The time that told which of them are paused: a later one could miss the end of a pause.
         """
-        pauses = [
-            of[queue.topic].ends_at - now
-            for of in (self._pauses, self._read_pauses)
-            for queue in stored
-            if queue.topic in of
-        ]
+        topics = [queue.topic for queue in stored]
+        pauses = [each.left(topics, now) for each in (self._pauses, self._read_pauses)]
         moves = [queue.moves_in for queue in self._queues.values()]
         renewals = [at - now for at in self._renews_at.values()]
-        return max(min((inf, *renewals, *(each for each in pauses if each > 0), *moves)), 0.0)
+        return max(min((*pauses, *renewals, *moves)), 0.0)
 
     def _move_positions(self) -> None:
         for queue in self._queues.values():
@@ -415,9 +391,9 @@ class TransactionalForwarder:
             is_first = queue.topic not in self._read_pauses
             if not (is_first and isinstance(error, FileNotFoundError)):  # a drop may have removed the file
                 self._tell_blocked(queue, error)
-            self._read_pauses.setdefault(queue.topic, _Pause()).begin(self._driver.now())
+            self._read_pauses.begin(queue.topic, self._driver.now())
         else:
-            self._read_pauses.pop(queue.topic, None)
+            self._read_pauses.end(queue.topic)
 
     def _ends(self) -> dict[str, int]:
         """Return the offset behind the last record that was sent, by topic."""
@@ -457,7 +433,7 @@ class TransactionalForwarder:
         for (queue, each), later in zip(sent, reversed(after), strict=True):
             queue.blocked_by = None
             queue.settle(each, later)
-            self._pauses.pop(queue.topic, None)
+            self._pauses.end(queue.topic)
             self._alone.discard(queue.topic)
         for topic, end in ends.items():
             self._queues[topic].move(end)
@@ -484,13 +460,13 @@ class TransactionalForwarder:
             _log.warning("the spool cannot commit a position again: %s", error)
         for queue in {id(queue): queue for queue, _ in sent}.values():
             queue.begin_again(self._positions[queue.topic])
-            if not is_explained and not self._is_paused(queue.topic, self._driver.now()):
+            if not is_explained and not self._pauses.holds(queue.topic, self._driver.now()):
                 self._alone.add(queue.topic)
                 self._leave_out(queue, error)
 
     def _leave_out(self, queue: TopicQueue, error: ProducerError) -> None:
         self._tell_blocked(queue, error)
-        self._pauses.setdefault(queue.topic, _Pause()).begin(self._driver.now())
+        self._pauses.begin(queue.topic, self._driver.now())
         if not isinstance(error, DeliveryError):
             self._shown.discard(queue.topic)
             self._looks.ring()
@@ -507,15 +483,12 @@ class TransactionalForwarder:
     def _begin_looks(self, looks: TaskGroup, producer: Producer[bytes, bytes]) -> float:
         """Look for each hidden topic whose pause has ended; return the seconds until that of the next one ends."""
         now = self._driver.now()
-        left = inf
-        for topic in filter(self._is_hidden, self._queues):
-            pause = self._pauses.get(topic)
-            if pause is not None and pause.ends_at > now:
-                left = min(left, pause.ends_at - now)
-            else:
+        hidden = [*filter(self._is_hidden, self._queues)]
+        for topic in hidden:
+            if not self._pauses.holds(topic, now):
                 self._looked_for.add(topic)
                 looks.start_soon(self._look_for, producer, topic)
-        return left
+        return self._pauses.left(hidden, now)
 
     def _is_hidden(self, topic: str) -> bool:
         is_known = topic in self._shown or topic in self._looked_for
@@ -534,13 +507,6 @@ class TransactionalForwarder:
         finally:
             self._looked_for.discard(topic)
             self._looks.ring()
-
-
-def _denied(topic: str) -> TopicAuthorizationError:
-    return TopicAuthorizationError(
-        f"the cluster denies access to topic {topic!r}: grant this principal Describe, Read and Write on it",
-        topic=topic,
-    )
 
 
 async def _until_known(end: Callable[[], Awaitable[None]]) -> None:

@@ -16,6 +16,7 @@ from aioproduce.spool.batch_head import place
 from aioproduce.spool.bell import Bell
 from aioproduce.spool.forwarder import TopicForwarder
 from aioproduce.spool.log_reader import Batch
+from aioproduce.spool.pauses import Pauses
 from aioproduce.spool.refusals import Refusals
 from aioproduce.spool.topic_queue import TopicQueue
 from aioproduce.spool.writer_messages import Append, Dropped
@@ -325,3 +326,21 @@ def test_what_is_behind_a_refused_batch_is_refused_whatever_its_sender_knew() ->
     assert refusals.admit("payments", other := _told(0)) == other
     assert refusals.admit("orders", _told(1)) == []
     assert refusals.admit("orders", again := _told(3, 3)) == again
+
+
+def test_pauses_become_longer_and_end_one_by_one() -> None:
+    pauses = Pauses(1.0, 3.0)
+    assert pauses.left(["a"], 0.0) == inf
+    assert not pauses.holds("a", 0.0)
+    for now, ends_at in ((10.0, 11.0), (20.0, 22.0), (30.0, 33.0), (40.0, 43.0)):
+        pauses.begin("a", now)
+        assert pauses.holds("a", ends_at - 0.1)
+        assert not pauses.holds("a", ends_at)
+    pauses.begin("b", 42.0)
+    assert pauses.left(["a", "b"], 42.0) == 1.0
+    assert pauses.left(["b"], 42.5) == 0.5
+    assert pauses.left(["b"], 43.0) == inf
+    pauses.end("a")
+    assert "a" not in pauses
+    pauses.begin("a", 50.0)
+    assert pauses.left(["a"], 50.0) == 1.0
