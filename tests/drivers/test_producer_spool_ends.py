@@ -118,8 +118,9 @@ async def test_a_record_that_is_stored_during_a_close_is_told_so(
 
 
 async def test_a_close_that_is_cancelled_while_a_new_topic_is_written_leaves_nothing_running(
-    cluster: FakeCluster, spool: Path, held: type[HeldDisk]
+    cluster: FakeCluster, spool: Path, held: type[HeldDisk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("aioproduce.producer.life._ABORT_BOUND", 0.1)
     producer = SpooledProducer(cluster.bootstrap_servers, directory=spool)
     await producer.start()
     with held.holding():

@@ -20,7 +20,7 @@ if not measure.Tree.is_possible():
 
 REPOSITORY = Path(__file__).parents[2]
 # A sleep of 0.6 s is too long for a test, and so is 0.15 s of processor time. Waiting is measured as a lower bound:
-# on a machine with other work half of a sleep may go uncounted.
+# on a machine with other work most of a sleep may go uncounted.
 SMALL = ("-o", "gate_waiting=0.1", "-o", "gate_cpu=0.05", "-o", "gate_floor=0.1")
 CONFIGURATION = """
     [pytest]
@@ -99,7 +99,7 @@ def test_a_test_that_waits_and_one_that_works_fail_the_run_and_extended_ones_do_
     pytester.makepyfile(
         BURN
         + """
-    def test_that_waits(): time.sleep(0.6)
+    def test_that_waits(): time.sleep(1.5)
 
     def test_that_works(): burn()
 
@@ -118,10 +118,10 @@ def test_a_test_that_waits_and_one_that_works_fail_the_run_and_extended_ones_do_
     result.stdout.re_match_lines(
         [
             r"TOO MUCH: \.: 0\.\d s of CPU, 0\.0 s are recorded, .*",
-            r"TOO MUCH: \.: 0\.[2-6] s of waiting, 0\.0 s are recorded, .*",
-            r" +0\.[2-6]\d s  test_a_test_that_waits.*\.py::test_that_waits",
+            r"TOO MUCH: \.: (0\.[2-9]|1\.[0-5]) s of waiting, 0\.0 s are recorded, .*",
+            r" +(0\.[2-9]|1\.[0-5])\d s  test_a_test_that_waits.*\.py::test_that_waits",
             r"TOO MUCH: kafka: .* s of CPU, .*",
-            r"TOO MUCH: .*::test_that_waits: 0\.\d+ s of waiting; a test of the gate may take 0\.1 s.*",
+            r"TOO MUCH: .*::test_that_waits: [01]\.\d+ s of waiting; a test of the gate may take 0\.1 s.*",
             r"TOO MUCH: .*::test_that_works: 0\.\d+ s of CPU; a test of the gate may take 0\.05 s.*",
             r"What to do: make it cheaper, .* @pytest\.mark\.extended.* --gate-record .*",
             r"=+ 4 passed in .*",
