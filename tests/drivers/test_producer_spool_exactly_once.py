@@ -49,6 +49,21 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aioproduce.spool.transactional_forwarder._LOOK", 0.2)
 
 
+@pytest.fixture
+def denied(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return the topics whose positions may not be read; a test adds to it."""
+    topics: set[str] = set()
+
+    def answer(
+        config: ProducerConfig, group: str, asked: Sequence[str], timeout: float
+    ) -> CommittedPositions:
+        found = committed_positions(config, group, asked, timeout)
+        return CommittedPositions(found.offsets, topics & set(asked))
+
+    monkeypatch.setattr("aioproduce.spool.transactional_forwarder.committed_positions", answer)
+    return topics
+
+
 def _made(servers: str, directory: Path, **settings: Any) -> SpooledProducer:
     settings = {"max_block_ms": 2_000, "reconnect_backoff_ms": 10, "retry_backoff_ms": 10, **settings}
     return SpooledProducer(servers, directory=directory, exactly_once=True, **settings)
@@ -207,17 +222,9 @@ async def test_a_look_for_a_topic_that_is_not_there_holds_up_no_look_for_another
 
 
 async def test_a_topic_whose_position_may_not_be_read_holds_up_no_other(
-    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, spool: Path, denied: set[str]
 ) -> None:
-    denied = {"t"}
-
-    def answer(
-        config: ProducerConfig, group: str, topics: Sequence[str], timeout: float
-    ) -> CommittedPositions:
-        found = committed_positions(config, group, topics, timeout)
-        return CommittedPositions(found.offsets, denied & set(topics))
-
-    monkeypatch.setattr("aioproduce.spool.transactional_forwarder.committed_positions", answer)
+    denied.add("t")
     async with _made(cluster.bootstrap_servers, spool) as producer:
         waiting = await producer.send("t", b"waits")
         await until(lambda: isinstance(producer.backlog()["t"].blocked_by, TopicAuthorizationError))
@@ -229,18 +236,11 @@ async def test_a_topic_whose_position_may_not_be_read_holds_up_no_other(
 
 
 async def test_records_in_doubt_of_a_topic_that_is_denied_meanwhile_are_not_passed_over(
-    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch, denied: set[str]
 ) -> None:
     """Its transaction was open when the producer had to be made anew; then its position may not be read."""
     monkeypatch.setattr("aioproduce.spool.transactional_forwarder._RENEW_EVERY", 0.01)
-    denied: set[str] = set()
     real = Transaction.send_offsets
-
-    def answer(
-        config: ProducerConfig, group: str, topics: Sequence[str], timeout: float
-    ) -> CommittedPositions:
-        found = committed_positions(config, group, topics, timeout)
-        return CommittedPositions(found.offsets, denied & set(topics))
 
     async def refuse(transaction: Any, offsets: Any, group: str) -> None:
         if any(topic == "t" and offset > 1 for (topic, _), offset in offsets.items()) and not denied:
@@ -248,7 +248,6 @@ async def test_records_in_doubt_of_a_topic_that_is_denied_meanwhile_are_not_pass
             raise TransactionsUnavailableError("all is taken away", recover="new producer", code=53)
         await real(transaction, offsets, group)
 
-    monkeypatch.setattr("aioproduce.spool.transactional_forwarder.committed_positions", answer)
     async with _made(cluster.bootstrap_servers, spool) as producer:
         await (await producer.send("t", b"0"))
         await producer.flush()
