@@ -234,7 +234,7 @@ _PROOFS: Final = (
           medians.of_simulation, ("--seeds", "4")),
     Entry("simulation-transactional", "2,000 simulated lives with transactions",
           (*_SEEDS, "--transactional", "--seeds", "2000"), 15, medians.of_simulation, ("--seeds", "4")),
-    Entry("mutants", "Bugs on purpose, which the simulation must notice", (*_SEEDS, "--mutants"), 45,
+    Entry("mutants", "Bugs on purpose, which the simulation must notice", (*_SEEDS, "--mutants", "--seeds", "40"), 20,
           medians.of_mutants, ("--seeds", "2", "--mutant", "idempotence off")),
     Entry("soak", "30 minutes at 50,000 records/s, brokers bounced",
           (*_CHAOS, "--soak", "--minutes", "30", "--rate", "50000", "--bounce-every", "60"), 32,
