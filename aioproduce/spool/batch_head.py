@@ -29,6 +29,7 @@ LENGTH_START: Final = 12
 """Where the bytes begin that the length counts."""
 
 _MAGIC: Final = 2
+_MAGIC_BYTE: Final = bytes([_MAGIC])
 _CRC_START: Final = 21
 _FIRST_TIMESTAMP: Final = struct.Struct(">q")
 _FIRST_TIMESTAMP_START: Final = 27
@@ -132,3 +133,31 @@ def prefix(base_offset: int, size: int, crc: int) -> bytes:
 
 def _seal(offset: int, length: int, crc: int) -> int:
     return crc32c(_SEALED.pack(offset, length, crc)) & _POSITIVE
+
+
+def is_begun(content: bytes, offset: int) -> bool:
+    """Return whether a batch was written here, although its head is damaged: its offset is right, or its body."""
+    has_offset = int.from_bytes(content[:8], "big") == offset and bool(content.strip(b"\0"))
+    return has_offset or (read_head(content) is None and has_whole_body(memoryview(content)))
+
+
+def is_reserved(content: bytes, offset: int) -> bool:
+    """Return whether this is room that nobody has written to yet: zeros, or what a file held that is used again.
+
+    Such a file ends with a hole of its earlier use (`topic_log`), so there is a whole batch in it.
+    """
+    return not content.strip(b"\0") or find_batch(memoryview(content), -1, offset) is not None
+
+
+def find_batch(content: memoryview, after: int, before: int) -> tuple[int, BatchHead] | None:
+    """Return place and head of the first whole batch whose offsets are behind `after` and before `before`."""
+    searched = bytes(content)
+    magic = searched.find(_MAGIC_BYTE, PREFIX_SIZE)
+    while magic >= 0:
+        place = magic - PREFIX_SIZE
+        head = read_head(content, place)
+        is_next = head is not None and after < head.base_offset < before
+        if head is not None and is_next and is_whole(content[place : place + head.size], head):
+            return place, head
+        magic = searched.find(_MAGIC_BYTE, magic + 1)
+    return None

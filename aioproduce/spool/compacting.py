@@ -154,7 +154,7 @@ def _make_durable(disk: FileSystem, directory: str, offset: int) -> None:
     """Make a position durable: what an earlier process wrote may be seen, and be in no disk."""
     position = Position(disk, directory)
     try:
-        position.move(offset)
+        position.move(offset, is_settled=position.is_settled)
     finally:
         position.close()
 

@@ -111,8 +111,8 @@ class SpoolDirectory:
                 self.description: Description = read_description(self.path) or begin_description(self.path)
                 with suppress(FileExistsError):
                     os.mkdir(self.logs, DIRECTORY_MODE)
-                _sync(self.path)
-                _sync(os.path.dirname(self.path))
+                sync_directory(self.path)
+                sync_directory(os.path.dirname(self.path))
             except BaseException:
                 os.close(self._lock)
                 raise
@@ -308,10 +308,15 @@ def write_description(directory: str, description: Description) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(f"{path}.new", path)
-    _sync(directory)
+    sync_directory(directory)
 
 
-def _sync(path: str) -> None:
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable.
+
+    Raises:
+        OSError: if that failed.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

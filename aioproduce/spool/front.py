@@ -13,6 +13,7 @@ from aioproduce.errors import (
 )
 from aioproduce.producer.interceptors import auditor_of
 from aioproduce.spool.local_broker import ADDRESS
+from aioproduce.spool.spool_queue import RETRIES_FOR_EVER
 from aioproduce.wire.error_codes import POLICY_VIOLATION
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 # More than the writer may take for one group; what it takes longer for is possibly stored.
 _MARGIN: Final = 30.0
 _FRONT_BATCH: Final = 256 * 1024
+
+MOST_UNDER_WAY: Final = 5
+"""Batches of a topic that are under way to the disk; the queue of a topic keeps the groups of more."""
 
 
 def check_config(config: ProducerConfig) -> None:
@@ -38,7 +42,8 @@ def check_config(config: ProducerConfig) -> None:
         )
     if config.transactional_id is not None:
         raise ConfigError(
-            "transactional.id: a spooled producer does not take one: it sends at least once",
+            "transactional.id: a spooled producer does not take one: with exactly_once it makes its own, from the "
+            "queue's id",
             key="transactional.id",
         )
     if auditor_of(config.interceptors) is not None:
@@ -63,6 +68,8 @@ def front_config(config: ProducerConfig) -> ProducerConfig:
         compression_type="none",
         acks=-1,
         enable_idempotence=False,
+        max_in_flight=MOST_UNDER_WAY,
+        retries=RETRIES_FOR_EVER,
         request_timeout=config.max_block + _MARGIN,
         delivery_timeout=config.max_block + _MARGIN,
         enable_metrics_push=False,

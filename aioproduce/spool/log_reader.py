@@ -18,14 +18,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from aioproduce.spool.batch_head import HEAD_SIZE, PREFIX_SIZE, BatchHead, has_whole_body, is_whole, read_head
+from aioproduce.spool.batch_head import (
+    HEAD_SIZE,
+    BatchHead,
+    find_batch,
+    is_begun,
+    is_reserved,
+    is_whole,
+    read_head,
+)
 from aioproduce.spool.quarantine import Damage, Quarantine
 
 if TYPE_CHECKING:
     from aioproduce.spool.disk import Disk, File
     from aioproduce.spool.segments import Extent, Segment
 
-_MAGIC: Final = b"\x02"
 _NO_LIMIT: Final = 2**63
 
 
@@ -83,7 +90,7 @@ class LogReader:
         """Return the next batches; none at the end of the log.
 
         Args:
-            segments: The log's segments now, in order. None of them is removed before its records are settled.
+            segments: The log's segments now, in order. One is removed when its records are settled, or dropped.
             most: Bytes to read at once. One batch is returned whole, however large it is.
 
         Raises:
@@ -214,7 +221,7 @@ class LogReader:
         assert self._file is not None
         bound = self._size(extent)
         rest = self._file.read(self._at, bound - self._at)
-        found = _find_batch(memoryview(rest), self._expected, limit)
+        found = find_batch(memoryview(rest), self._expected, limit)
         if found is not None:
             place, head = found
             self._damaged(segment, self._at, self._at + place, self._expected, head.base_offset)
@@ -228,7 +235,7 @@ class LogReader:
             begun = read_head(rest)
             if begun is not None and begun.base_offset == self._expected:
                 self._damaged(segment, self._at, bound, self._expected, begun.end_offset, is_tail=True)
-            elif _is_begun(rest, self._expected) or not _is_reserved(rest, self._expected):
+            elif is_begun(rest, self._expected) or not is_reserved(rest, self._expected):
                 self._damaged(segment, self._at, bound, self._expected, self._expected + 1, is_tail=True)
         else:
             return False  # the next segment's first offset tells what is missing
@@ -253,31 +260,3 @@ class LogReader:
         damage = Damage(self._directory, segment.name, start, end, first_offset, next_offset, is_tail)
         self._quarantine.keep(damage, self._file.read(start, end - start))
         self.damages.append(damage)
-
-
-def _is_begun(content: bytes, offset: int) -> bool:
-    """Return whether a batch was written here, although its head is damaged: its offset is right, or its body."""
-    has_offset = int.from_bytes(content[:8], "big") == offset and bool(content.strip(b"\0"))
-    return has_offset or (read_head(content) is None and has_whole_body(memoryview(content)))
-
-
-def _is_reserved(content: bytes, offset: int) -> bool:
-    """Return whether this is room that nobody has written to yet: zeros, or what a file held that is used again.
-
-    Such a file ends with a hole of its earlier use (`topic_log`), so there is a whole batch in it.
-    """
-    return not content.strip(b"\0") or _find_batch(memoryview(content), -1, offset) is not None
-
-
-def _find_batch(content: memoryview, after: int, before: int) -> tuple[int, BatchHead] | None:
-    """Return place and head of the first whole batch whose offsets are behind `after` and before `before`."""
-    searched = bytes(content)
-    magic = searched.find(_MAGIC, PREFIX_SIZE)
-    while magic >= 0:
-        place = magic - PREFIX_SIZE
-        head = read_head(content, place)
-        is_next = head is not None and after < head.base_offset < before
-        if head is not None and is_next and is_whole(content[place : place + head.size], head):
-            return place, head
-        magic = searched.find(_MAGIC, magic + 1)
-    return None

@@ -2,7 +2,8 @@
 
 Two producers do the work. The front one sends to the local broker, which is the disk; the queue's own one sends to
 the cluster what is read from the disk. So both ways have one path of a record, one bound of memory, and one set of
-time-outs, and this module only joins them. It also adopts, one after the other, the queues of dead workers.
+time-outs, and this module only joins them. It also adopts, one after the other, the queues of dead workers; one of
+which the cluster takes nothing gives way to the next.
 
 Invariants:
 
@@ -16,7 +17,6 @@ Invariants:
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,6 +44,7 @@ from aioproduce.spool.front import check_config, front_config, stored_error
 from aioproduce.spool.health import combined
 from aioproduce.spool.local_broker import LocalBroker
 from aioproduce.spool.measuring import SpoolMeasures
+from aioproduce.spool.queue_opening import opened
 from aioproduce.spool.service_directory import ServiceDirectory
 from aioproduce.spool.settings import MAX_BYTES, SEGMENT_BYTES, SYNC_INTERVAL_MS, Spool, SpoolLike
 from aioproduce.spool.spool_queue import Forwarding, SpoolQueue
@@ -72,7 +73,9 @@ _log = logging.getLogger("aioproduce.spool")
 
 # Seconds between two looks for queues of dead workers.
 _ADOPT_EVERY: Final = 5.0
+# How long a queue is left alone that could not be opened, or of which the cluster took nothing for so long.
 _REFUSE_FOR: Final = 60.0
+_STUCK_AFTER: Final = 60.0
 
 
 @final
@@ -179,7 +182,7 @@ class SpooledProducer(StoredPath):
         self._adoption: BackgroundTask | None = None
         self._orphan: SpoolDirectory | None = None
         self._next_look: Bell | None = None
-        self._refused: dict[str, float] = {}  # queues that could not be opened, and until when
+        self._refused: dict[str, float] = {}  # queues that are left alone, and until when
         self._is_closed = False
         self._is_ending = False
         self._is_over = False
@@ -238,7 +241,7 @@ class SpooledProducer(StoredPath):
             raise ProducerStateError("a spooled producer is started once")
         self._service = service = await anyio.to_thread.run_sync(ServiceDirectory, self._directory_path)
         try:
-            self._queue = queue = await self._opened(service.take)
+            self._queue = queue = await opened(service.take, self._queue_in)
         except BaseException:
             self._service = None
             raise
@@ -250,53 +253,25 @@ class SpooledProducer(StoredPath):
         try:
             await self._front.start()
         except BaseException:
+            self._queue = None
             queue.directory.close()
             raise
         self._measures.now = self._driver.now
-        await queue.start()
+        try:
+            await queue.start()
+        except BaseException:
+            self._is_closed = self._is_ending = self._is_over = True
+            with self._driver.shielded():
+                await self._front.close(0)
+                await queue.end()
+            raise
         self._adoption = start_task(self._adopt, self._adoption_has_ended, "aioproduce spool adoption")
 
-    async def _opened(self, take: Callable[[], SpoolDirectory]) -> SpoolQueue:
-        """Take a queue's directory and open it; a caller that is cancelled meanwhile leaves nothing locked."""
-        lock = threading.Lock()
-        opened: list[SpoolQueue] = []
-        is_left = False
-
-        def run() -> None:
-            queue = self._open(take())
-            with lock:
-                if not is_left:
-                    opened.append(queue)
-                    return
-            queue.directory.close()
-
-        try:
-            await anyio.to_thread.run_sync(run)
-        except BaseException:
-            with lock:
-                is_left = True
-            for queue in opened:
-                queue.directory.close()
-            raise
-        return opened[0]
-
-    def _open(self, directory: SpoolDirectory) -> SpoolQueue:
-        queue = SpoolQueue(
+    def _queue_in(self, directory: SpoolDirectory) -> SpoolQueue:
+        return SpoolQueue(
             *(directory, self._settings, self._forwarding, lambda: self._driver, self._measures),
             *(self._changed, self._has_failed),
         )
-        try:
-            queue.open()
-        except BaseException as error:
-            directory.close()
-            if isinstance(error, OSError):
-                raise SpoolDirectoryError(
-                    f"the queue in {directory.path} cannot be opened: {error.strerror or error}; it needs the "
-                    "right to read and to write, and room on the disk",
-                    directory=directory.path,
-                ) from error
-            raise
-        return queue
 
     @property
     def _driver(self) -> Driver:
@@ -437,9 +412,12 @@ class SpooledProducer(StoredPath):
 
         Raises:
             FlushTimeoutError: if the queue was not empty in time. Forwarding goes on.
+            ProducerStateError: if the producer was not started.
             ProducerClosedError: if the producer was closed before the queue was empty.
         """
         self._check_alive()
+        if self._queue is None:
+            self._front._life.check_callable()  # names the state
         deadline = inf if timeout is None else self._driver.now() + timeout
         await self._drained(deadline)
         self._check_alive()
@@ -489,13 +467,18 @@ class SpooledProducer(StoredPath):
     async def _adopt(self) -> None:
         """Forward the queues of dead workers, one after the other, until the close. It is never cancelled."""
         self._next_look = Bell(self._driver)
-        while not self._is_closed:
-            await anyio.to_thread.run_sync(self._look_for_an_orphan)
-            directory, self._orphan = self._orphan, None
-            if directory is None:
-                await self._next_look.wait(_ADOPT_EVERY)
-            else:
-                await self._forward(directory)
+        try:
+            while not self._is_closed:
+                if self._orphan is None:
+                    await anyio.to_thread.run_sync(self._look_for_an_orphan)
+                directory, self._orphan = self._orphan, None
+                if directory is None:
+                    await self._next_look.wait(_ADOPT_EVERY)
+                else:
+                    await self._forward(directory)
+        finally:
+            if self._orphan is not None:
+                self._orphan.close()
 
     def _look_for_an_orphan(self) -> None:
         assert self._service is not None
@@ -506,7 +489,7 @@ class SpooledProducer(StoredPath):
     async def _forward(self, orphan: SpoolDirectory) -> None:
         """Forward a queue whose worker is gone."""
         try:
-            self._adopted = queue = await self._opened(lambda: orphan)
+            self._adopted = queue = await opened(lambda: orphan, self._queue_in)
         except SpoolDirectoryError as error:
             self._refused[orphan.path] = self._driver.now() + _REFUSE_FOR
             _log.error("the spool leaves a queue without a worker as it is: %s", error)
@@ -514,12 +497,30 @@ class SpooledProducer(StoredPath):
         _log.warning("the spool forwards %s, whose worker is gone", orphan.path)
         try:
             await queue.start()
+            settled_to, until = -1, 0.0
             while not ((queue.is_drained and not queue.has_letters_to_send) or self._is_ending):
-                await self._change(inf)
+                now = self._driver.now()
+                if queue.settled_to != settled_to:
+                    settled_to, until = queue.settled_to, now + _STUCK_AFTER
+                elif now >= until:
+                    await anyio.to_thread.run_sync(self._look_for_an_orphan)
+                    if self._orphan is not None:
+                        self._leave(orphan)
+                        break
+                    until = self._driver.now() + _STUCK_AFTER
+                await self._change(until)
         finally:
             await queue.end()
             self._adopted = None
             self._measures.remove_queue(queue.writer)
+
+    def _leave(self, stuck: SpoolDirectory) -> None:
+        """Leave a queue of which the cluster takes nothing, for a while: another one waits."""
+        self._refused[stuck.path] = self._driver.now() + _REFUSE_FOR
+        _log.warning(
+            "the spool leaves %s for %g s: for %g s the cluster took nothing of it, and another queue waits",
+            *(stuck.path, _REFUSE_FOR, _STUCK_AFTER),
+        )
 
     def _adoption_has_ended(self, error: BaseException | None) -> None:
         self._adoption = None

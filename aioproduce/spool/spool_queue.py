@@ -48,6 +48,11 @@ _BACK_BLOCK: Final = 30.0
 # The same for a call of a transaction: after it, another producer is made.
 _TRANSACTION_BLOCK: Final = 10.0
 _FOR_EVER: Final = (2**31 - 1) / 1000
+
+RETRIES_FOR_EVER: Final = 2**31 - 1
+"""As many as Kafka's default: the time-outs end them."""
+
+_MOST_IN_FLIGHT: Final = 5  # with idempotence, brokers keep the order of so many
 # Bytes of one topic under way to the cluster. All topics have a share of the buffer, so those without a leader
 # leave room for the others.
 _MOST_WINDOW: Final = 4 * 1024 * 1024
@@ -75,6 +80,10 @@ class Forwarding:
     dead_letter_topic: str | None = None
     is_closed_at_exit: bool = False
 
+    @property
+    def _is_idempotent(self) -> bool:
+        return self.exactly_once or self.config.enable_idempotence
+
     def producer(self, spool_id: bytes) -> Producer[bytes, bytes]:
         """Make a producer for a queue: it sends bytes as they are, for as long as it takes."""
         config = replace(
@@ -85,6 +94,9 @@ class Forwarding:
             on_delivery_error=None,
             delivery_timeout=_FOR_EVER,
             max_block=max(self.config.max_block, _BACK_BLOCK),
+            retries=RETRIES_FOR_EVER,
+            # Without idempotence a batch that is tried again would come behind the next one.
+            max_in_flight=min(self.config.max_in_flight, _MOST_IN_FLIGHT if self._is_idempotent else 1),
         )
         if self.exactly_once:
             config = replace(
@@ -148,6 +160,8 @@ class SpoolQueue:
         self._letters: DeadLetterForwarder | None = None
         self._tasks: dict[int, BackgroundTask] = {}
         self._tasks_made = 0
+        self._marks: set[int] = set()  # tasks that note drops: the end waits for them
+        self._cause: BaseException | None = None
         self._writer_runs = False
         self._is_ending = False
         self._end_waiter: Waiter | None = None
@@ -177,9 +191,9 @@ class SpoolQueue:
 
     async def start(self) -> None:
         """Begin to write and to forward."""
-        self._writer_runs = True
         self._measures.add_queue(self.writer, self.directory.path, self.directory.quarantine)
         self.writer.start(self._writer_has_ended)
+        self._writer_runs = True
         driver = self._driver_of()
         make = partial(self._forwarding.producer, self.directory.spool_id)
         if self._forwarding.exactly_once:
@@ -218,8 +232,9 @@ class SpoolQueue:
     async def end(self) -> None:
         """Write what was submitted, end the forwarding, and unlock the directory."""
         self._is_ending = True
-        for task in list(self._tasks.values()):
-            task.cancel()
+        for number, task in list(self._tasks.items()):
+            if number not in self._marks:
+                task.cancel()
         if self._producer is not None:
             await self._producer.close(0)
         for topic in self.topics.values():
@@ -234,6 +249,7 @@ class SpoolQueue:
 
     def give_up(self, error: BaseException) -> None:
         """Settle all deliveries that are held, after an error has ended a part."""
+        self._cause = error
         for topic in self.topics.values():
             topic.give_up(error)
 
@@ -253,6 +269,11 @@ class SpoolQueue:
     def has_letters_to_send(self) -> bool:
         """Whether dead letters are on their way to their topic."""
         return self._letters is not None and not self._letters.is_idle
+
+    @property
+    def settled_to(self) -> int:
+        """The sum of all topics' positions: it grows while the cluster takes anything."""
+        return sum(self.writer.position(topic) for topic in self.writer.topics())
 
     def backlog(self) -> dict[str, TopicBacklog]:
         """Return what waits, by topic."""
@@ -275,6 +296,8 @@ class SpoolQueue:
             *(in_thread, self._changed, self._measures.topic(self.writer, topic)),
         )
         self.topics[topic] = queue
+        if self._cause is not None:
+            queue.give_up(self._cause)
         if self._is_ending:
             return queue  # its first batch was under way to the disk; the next start forwards it
         if self._transactional is not None:
@@ -314,8 +337,7 @@ class SpoolQueue:
             ),
         )
         self.topic(dropped.topic).were_dropped(dropped)
-        if not self._is_ending:
-            self._start(partial(self._mark_dropped, dropped), "drops")
+        self._marks.add(self._start(partial(self._mark_dropped, dropped), "drops"))
         self._changed()
 
     async def _mark_dropped(self, dropped: Dropped) -> None:
@@ -326,13 +348,15 @@ class SpoolQueue:
 
     # -- ends ---
 
-    def _start(self, run: Callable[[], Any], name: str) -> None:
+    def _start(self, run: Callable[[], Any], name: str) -> int:
         number = self._tasks_made = self._tasks_made + 1
         ended = partial(self._task_has_ended, number)
         self._tasks[number] = start_task(run, ended, f"aioproduce spool {name}")
+        return number
 
     def _task_has_ended(self, number: int, error: BaseException | None) -> None:
         del self._tasks[number]
+        self._marks.discard(number)
         self._has_ended(error)
 
     def _writer_has_ended(self, error: BaseException | None) -> None:

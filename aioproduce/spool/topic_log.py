@@ -29,6 +29,8 @@ from aioproduce.spool.batch_head import (
     HEAD_SIZE,
     PREFIX_SIZE,
     holes,
+    is_begun,
+    is_reserved,
     is_whole,
     prefix,
     read_head,
@@ -74,7 +76,7 @@ class TopicLog:
         next_offset: The offset of the next record.
         position: The durable position.
         dropped_to: The offset behind the last record that was dropped; readers pass over what is before it.
-        has_position: Whether the position was moved in this life or an earlier one.
+        has_position: Whether records were settled, in this life or an earlier one: more was done than to drop them.
         stored_bytes: The bytes of all segments' batches; an earlier life's last segment counts as large as its
             file.
     """
@@ -113,7 +115,7 @@ class TopicLog:
         self._is_new = True  # an earlier process may have made the directory and synced nothing
         self._position = Position(disk, directory)
         self.segments: deque[Segment] = deque(find_segments(disk, directory))
-        self.has_position: bool = self._position.offset is not None
+        self.has_position: bool = self._position.is_settled
         if self._position.offset is None:
             self._position.offset = self.segments[0].base_offset if self.segments else 0
         self._sizes = {each.base_offset: disk.size(f"{directory}/{each.name}") for each in self.segments}
@@ -428,10 +430,10 @@ class TopicLog:
         self._move(max(position, self.dropped_to))
         self.remove_settled()
 
-    def _move(self, position: int) -> None:
-        if position != self.position or not self._position.is_durable:
-            self._position.move(position)
-            self.has_position = True
+    def _move(self, position: int, *, is_settled: bool = True) -> None:
+        if position != self.position or not self._position.is_durable or is_settled > self.has_position:
+            self._position.move(position, is_settled=is_settled or self.has_position)
+            self.has_position = self._position.is_settled
 
     def drop_active(self) -> None:
         """Drop the active segment, too, if all of it is settled: the queue is full, and needs every byte.
@@ -448,12 +450,22 @@ class TopicLog:
     def oldest_written_at(self) -> float:
         """Return when the oldest segment was last written, in seconds since the epoch; never, if there is none.
 
+        One whose file somebody has removed is the oldest of all: nothing is left of it that could be kept.
+
         Raises:
             OSError: if the file system cannot tell.
         """
         if not self.stored_bytes:
             return inf
-        return self._disk.written_at(f"{self._directory}/{self.segments[0].name}")
+        try:
+            return self._disk.written_at(f"{self._directory}/{self.segments[0].name}")
+        except FileNotFoundError:
+            return -inf
+
+    @property
+    def oldest_ends_at(self) -> float:
+        """The offset behind the oldest segment, if there is one."""
+        return self._ends_at(0)
 
     def seal(self) -> None:
         """End the active segment: the next append begins another one.
@@ -478,7 +490,7 @@ class TopicLog:
         first = max(segment.base_offset, self.position)
         end = max(int(self._ends_at(0)), first)
         count = self._records_of(segment, first, end)
-        self._move(max(end, self.dropped_to))
+        self._move(max(end, self.dropped_to), is_settled=False)
         self.dropped_to = max(end, self.dropped_to)  # behind the move: nobody passes over what is not dropped
         return first, end, count
 
@@ -486,21 +498,29 @@ class TopicLog:
         """Count a segment's records between two offsets: it has holes, and may end before the next begins."""
         count = at = 0
         reached = segment.base_offset
+        following = self.segments[1] if len(self.segments) > 1 else None
+        is_known = segment.extent is not None or not (following is None or following.begins_life)
         try:
             file = self._disk.open(f"{self._directory}/{segment.name}")
             try:
-                while (head := read_head(file.read(at, HEAD_SIZE))) is not None and head.base_offset < end:
+                while (head := read_head(file.read(at, HEAD_SIZE))) is not None:
+                    if head.base_offset != reached or reached >= end:
+                        break
                     count += (
                         max(head.end_offset - max(head.base_offset, first), 0) if head.record_count else 0
                     )
                     at += head.size
                     reached = head.end_offset
+                if not is_known:
+                    rest = file.read(at, file.size - at)
+                    # Something is damaged, and nobody can tell how many records.
+                    count += is_begun(rest, reached) or not is_reserved(rest, reached)
             finally:
                 file.close()
         except OSError:  # a disk that cannot be read must not keep the oldest records for ever
-            if segment.extent is None:
+            if not is_known:
                 return max(count, 1)
-        if segment.extent is not None:  # what is damaged is counted by its offsets
+        if is_known:  # what is damaged is counted by its offsets
             count += max(end - max(reached, first), 0)
         return count
 

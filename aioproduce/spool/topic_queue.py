@@ -155,7 +155,12 @@ class TopicQueue:
     # -- what is stored ---
 
     def stored(self, base_offset: int, end_offset: int) -> None:
-        """Notice a new batch in the log, before the tasks that sent its records."""
+        """Notice a new batch in the log, before the tasks that sent its records.
+
+        Args:
+            base_offset: Its first offset; -1 if its tasks are told that it may be stored. It is sent, too.
+            end_offset: The offset behind its last.
+        """
         if base_offset >= self._grouped_to:  # it has not gone ahead
             self._make_group(base_offset, end_offset)
         self._stored_to = max(end_offset, self._stored_to)
@@ -201,9 +206,10 @@ class TopicQueue:
 
     def group_at(self, offset: int) -> SpooledGroup:
         """Return the group of a record whose `send()` is about to return."""
-        return next(
-            group for group in reversed(self._latest) if group.base_offset <= offset < group.end_offset
-        )
+        for group in reversed(self._latest):
+            if group.base_offset <= offset < group.end_offset:
+                return group
+        raise LookupError(f"no delivery is kept of offset {offset} of {self.topic}")
 
     def backlog(self) -> TopicBacklog:
         """Return what waits."""
@@ -474,7 +480,8 @@ class TopicQueue:
             head, count, len(errors), following_head, is_stored=self._direct.settled(head.end_offset)
         )
         group = self.groups.get(head.base_offset)
-        if group is not None and not group.is_settled:
+        was_dropped = sent.first >= head.record_count  # and `were_dropped()` is on its way
+        if group is not None and not group.is_settled and not was_dropped:
             group.settle(sent.outcomes(), sent.first, errors)
 
     # -- the position ---

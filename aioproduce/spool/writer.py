@@ -77,6 +77,9 @@ class SpoolWriter:
         self.on_dropped: Callable[[Dropped], None] = lambda _: None
         self._clock = _Clock()
         self._expires_at = inf if settings.max_age == inf else self.now()
+        self._ages: dict[
+            str, deque[tuple[float, int]]
+        ] = {}  # by topic: when, and what was written before that
         self._call_in_loop = call_in_loop
         self._condition = threading.Condition()
         self._appends: deque[Append] = deque()
@@ -85,6 +88,8 @@ class SpoolWriter:
         self._logs: dict[str, TopicLog] = {}
         self._life_begins_at = 0
         self._stored_bytes = 0  # of all logs: a sum over them at each wake-up would be a pass over all topics
+        self._wants_room = False  # an append has found none; settled segments may have some
+        self._has_freed = False
         self._refusals = Refusals()
         self._to_sync: set[TopicLog] = set()
         self._synced_at = 0.0
@@ -141,7 +146,8 @@ class SpoolWriter:
         """Do not write a batch that was submitted, if that has not begun; then it is not answered."""
         with self._condition:
             append.is_cancelled = True
-            # In order, so nearly always the first one. A disk that hangs must not keep the bytes of the others.
+            if not append.is_taken:
+                append.buffers = ()  # it may be behind one that waits for room, or for a disk that hangs
             while self._appends and self._appends[0].is_cancelled:
                 self._appends.popleft()
             self._condition.notify()  # there may be room for the one behind it
@@ -237,6 +243,8 @@ class SpoolWriter:
         if appends:
             self._append(appends)
             self._report(appends)
+        if self._wants_room:
+            self._drop_settled()
         if self._to_sync and self.now() >= self._synced_at + self._settings.sync_interval:
             self._sync_late()
             self._report([])
@@ -262,7 +270,7 @@ class SpoolWriter:
                 self._settles.clear()
                 appends = self._take()
                 is_last = self._is_closing and not self._appends
-                if settles or appends or is_last:
+                if settles or appends or is_last or self._wants_room:
                     return settles, appends, is_last
                 at = self._wakes_at()
                 if at <= (now := self.now()):
@@ -275,8 +283,13 @@ class SpoolWriter:
         return min(sync_at, self._expires_at, self._appends[0].deadline if self._appends else inf)
 
     def _take(self) -> list[Append]:
-        """Take the appends that have room, and those that wait no longer."""
+        """Take the appends that have room, and those that wait no longer.
+
+        One that finds no room asks for it first: to free some takes system calls, and the loop waits for the lock
+        that is held here.
+        """
         taken: list[Append] = []
+        has_asked, self._has_freed = self._has_freed, False
         stored = self._stored_bytes
         waits = self._settings.when_full is FullPolicy.BLOCK and not self._is_closing
         drops = self._settings.when_full is FullPolicy.DROP_OLDEST
@@ -287,28 +300,26 @@ class SpoolWriter:
             if append.is_cancelled:
                 self._appends.popleft()
                 continue
-            if stored + append.size > self._settings.max_bytes and not append.has_waited:
-                stored -= self._drop_settled()
-            if stored + append.size <= self._settings.max_bytes or not stored or drops:
+            has_room = stored + append.size <= self._settings.max_bytes or not stored
+            if not (has_room or has_asked or append.has_waited):
+                self._wants_room = True
+                break
+            if has_room or drops:
                 stored += append.size
-                has_room = True
             else:
-                has_room = False
                 self._found_full(append)
                 if waits and now < append.deadline:
                     break
                 append.error = QueueIsFullError()
+            append.is_taken = True
             taken.append(self._appends.popleft())
         if has_room:
             self.is_full = False
         return taken
 
-    def _drop_settled(self) -> int:
-        """Drop settled segments that are still written to, and return their bytes.
-
-        No move of a position has to come that would drop them.
-        """
-        before = self._stored_bytes
+    def _drop_settled(self) -> None:
+        """Drop settled segments that are still written to: perhaps no position moves that would drop them."""
+        self._wants_room, self._has_freed = False, True
         for topic, log in self._logs.items():
             stored = log.stored_bytes
             try:
@@ -316,7 +327,6 @@ class SpoolWriter:
             except OSError as error:
                 _log.error("the spool cannot drop what is forwarded of %s: %s", topic, error)
             self._stored_bytes += log.stored_bytes - stored
-        return before - self._stored_bytes
 
     def _found_full(self, append: Append) -> None:
         self.is_full = True
@@ -425,15 +435,30 @@ class SpoolWriter:
         """Drop segments that are too old, and end the active ones, so that each has a short span of time."""
         share = self._settings.max_age / _SEGMENTS_IN_AGE
         self._expires_at = self.now() + share
-        oldest = self._clock.wall() - self._settings.max_age
         reason = f"it was older than {self._settings.max_age:g} s"
         for topic, log in self._logs.items():
             try:
-                while log.oldest_written_at() <= oldest and self._drop_from(topic, reason):
+                while self._is_old(topic, log) and self._drop_from(topic, reason):
                     pass
                 log.seal()
             except OSError as error:
                 _log.error("the spool cannot look for old records of %s: %s", topic, error)
+            self._ages.setdefault(topic, deque()).append((self.now(), log.next_offset))
+
+    def _is_old(self, topic: str, log: TopicLog) -> bool:
+        """Return whether a topic's oldest segment is too old, by its file's time or by this process's own clock.
+
+        The file's time is of no use if the clock was wrong when it was written, or is corrected since then.
+        """
+        if not log.stored_bytes:
+            return False
+        ages = self._ages.setdefault(topic, deque())
+        until = self.now() - self._settings.max_age
+        while len(ages) > 1 and ages[1][0] <= until:
+            ages.popleft()
+        if ages and ages[0][0] <= until and log.oldest_ends_at <= ages[0][1]:
+            return True
+        return log.oldest_written_at() <= self._clock.wall() - self._settings.max_age
 
     def _drop_from(self, topic: str, reason: str) -> bool:
         """Drop a topic's oldest segment; return whether that has made room."""

@@ -32,6 +32,7 @@ class Append:
         end_offset: The offset behind the last.
         first_timestamp: The first record's time, in milliseconds since the epoch; set with `offset`.
         has_waited: Whether it found the queue full.
+        is_taken: Whether the writer writes it, or has written it.
         is_cancelled: Whether it need not be written any more; it is not answered if it was not taken before.
         error: Why it is not in the log. `PossiblyStoredError`: it may be.
         refusals: How many refusals of the topic there are with this one; set with such an `error`.
@@ -48,6 +49,7 @@ class Append:
     end_offset: int = -1
     first_timestamp: int = 0
     has_waited: bool = False
+    is_taken: bool = False
     is_cancelled: bool = False
     error: Exception | None = field(default=None)
     refusals: int = 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import sqlite3
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from aioproduce.errors import (
     FlushTimeoutError,
     ProducerClosedError,
+    ProducerStateError,
     SpoolDroppedError,
     SpoolInUseError,
     SpoolStorageError,
@@ -22,14 +25,18 @@ from aioproduce.errors import (
 )
 from aioproduce.spool import SpooledProducer
 from aioproduce.spool.directory import SpoolDirectory
+from aioproduce.spool.log_reader import LogReader
+from aioproduce.spool.spool_queue import SpoolQueue
 from aioproduce.spool.topic_log import TopicLog
+from aioproduce.spool.topic_queue import TopicQueue
+from aioproduce.spool.writer_messages import Dropped
 from aioproduce.testing import FakeCluster
 from tests.drivers.concurrency import is_trio, spawn
 from tests.drivers.producing import until
-from tests.drivers.spool_disks import HeldDisk, held
+from tests.drivers.spool_disks import HeldDisk, broken, held
 from tests.drivers.test_producer_spooled import _values, nobody, spool
 
-__all__ = ["held", "nobody", "spool"]
+__all__ = ["broken", "held", "nobody", "spool"]
 
 
 async def test_records_keep_their_order_although_the_disk_refused_the_first_of_them(
@@ -232,3 +239,107 @@ async def test_a_queue_that_cannot_be_looked_at_disturbs_nobody(
         await producer.flush()
     assert set(_values(cluster, "one")) == {b"1", b"of the second"}
     assert caplog.text.count("leaves a queue") == 1
+
+
+async def test_a_flush_ends_although_a_record_may_or_may_not_be_durable(
+    cluster: FakeCluster, spool: Path, broken: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read together with the one before it, and then its sync failed, and its rescue."""
+    is_in, may_read = threading.Event(), threading.Event()
+    real = LogReader.read
+
+    def read(reader: LogReader, segments: Any, most: int) -> Any:
+        is_in.set()
+        assert may_read.wait(30)
+        return real(reader, segments, most)
+
+    monkeypatch.setattr(LogReader, "read", read)
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as producer:
+        first = await producer.send("one", b"0")
+        await until(is_in.is_set)
+        broken["sync"] = [errno.EIO] * 10
+        with pytest.raises(SpoolStorageError):
+            await producer.send("one", b"1")
+        broken.clear()
+        may_read.set()
+        await first
+        await producer.flush()
+    assert _values(cluster, "one") == [b"0", b"1"]
+
+
+async def test_a_topic_that_is_new_after_the_end_of_the_forwarding_keeps_nobody_waiting(
+    cluster: FakeCluster, spool: Path, held: type[HeldDisk]
+) -> None:
+    producer = SpooledProducer(cluster.bootstrap_servers, directory=spool)
+    await producer.start()
+    await (await producer.send("one", b"1"))
+    with held.holding():
+        sending = spawn(producer.send("t", b"2"))
+        await until(held.is_waited_for.is_set)
+        producer._has_failed(ZeroDivisionError("a bug"))
+    delivery = await sending
+    with pytest.raises(StillSpooledError):
+        await delivery
+    with pytest.raises(ZeroDivisionError):
+        await producer.close()
+
+
+async def test_a_start_that_fails_leaves_nothing_running(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = SpooledProducer(cluster.bootstrap_servers, directory=spool)
+
+    async def refuse(queue: SpoolQueue) -> None:
+        await real(queue)
+        raise RuntimeError("can't start new thread")
+
+    real = SpoolQueue.start
+    monkeypatch.setattr(SpoolQueue, "start", refuse)
+    with pytest.raises(RuntimeError, match="new thread"):
+        await producer.start()
+    SpoolDirectory(str(spool / "queue-0")).close()
+    await producer.close()
+    with pytest.raises(ProducerClosedError):
+        await producer.send("one", b"1")
+
+
+async def test_a_flush_before_the_start_is_refused(cluster: FakeCluster, spool: Path) -> None:
+    producer = SpooledProducer(cluster.bootstrap_servers, directory=spool)
+    with pytest.raises(ProducerStateError):
+        await producer.flush(1)
+
+
+async def test_a_drop_at_the_end_is_noted_in_the_table(
+    cluster: FakeCluster, spool: Path, nobody: str
+) -> None:
+    producer = SpooledProducer(nobody, directory=spool)
+    await producer.start()
+    await producer.send("one", b"1")
+    assert producer._queue is not None
+    closing = spawn(producer.close(0))
+    producer._queue._dropped(Dropped("one", 0, 1, 1, 70, "a test says so"))
+    await closing
+    with contextlib.closing(sqlite3.connect(spool / "queue-0" / "dead-letters.db")) as table:
+        assert table.execute("SELECT records FROM dropped").fetchall() == [(1,)]
+
+
+async def test_a_batch_that_was_dropped_meanwhile_is_told_so(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer has moved the position, and the loop has not heard of it."""
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as producer:
+        await (await producer.send("one", b"0"))
+        await producer.flush()
+        real = TopicQueue.send_next
+
+        async def late(queue: TopicQueue, life: Any, settled_to: int) -> Any:
+            return await real(queue, life, settled_to + 1)
+
+        monkeypatch.setattr(TopicQueue, "send_next", late)
+        delivery = await producer.send("one", b"1")
+        assert producer._queue is not None
+        await until(lambda: producer._writer.position("one") == 2)
+        assert not delivery.done()
+        producer._queue._dropped(Dropped("one", 1, 2, 1, 70, "a test says so"))
+        with pytest.raises(SpoolDroppedError):
+            await delivery

@@ -19,6 +19,7 @@ from aioproduce.errors import (
     BrokerRejectedError,
     ProducerStateError,
     SpoolClonedError,
+    SpoolDroppedError,
     SpoolPositionLostError,
     StillSpooledError,
     TopicAuthorizationError,
@@ -587,3 +588,17 @@ async def test_a_worker_commits_the_records_of_one_that_is_gone_once(
         await until(lambda: len(_committed(cluster, "t")) == 2)
         await worker.flush()
     assert (_committed(cluster, "one"), _committed(cluster, "t")) == ([b"1"], [b"3", b"4"])
+
+
+async def test_records_that_were_dropped_before_a_first_commit_are_no_lost_position(
+    cluster: FakeCluster, spool: Path, nobody: str
+) -> None:
+    async with _made(nobody, spool, max_age_ms=20, lost_position="refuse") as producer:
+        old = await producer.send("one", b"old")
+        with pytest.raises(SpoolDroppedError):
+            await old
+        await producer.close(0)
+    async with _made(cluster.bootstrap_servers, spool, lost_position="refuse") as producer:
+        await (await producer.send("one", b"new"))
+        await producer.flush()
+    assert _committed(cluster, "one") == [b"new"]

@@ -274,3 +274,42 @@ async def test_a_dead_letter_that_its_topic_refuses_stays_in_the_table(
 def test_a_name_that_is_none_is_refused(spool: Path) -> None:
     with pytest.raises(InvalidTopicError):
         SpooledProducer("localhost:1", directory=spool, dead_letter_topic="bad topic")
+
+
+async def test_a_queue_that_the_cluster_does_not_take_gives_way_to_the_next(
+    cluster: FakeCluster,
+    spool: Path,
+    nobody: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("aioproduce.spool.producer._STUCK_AFTER", 0.05)
+    async with (
+        SpooledProducer(nobody, directory=spool) as first,
+        SpooledProducer(nobody, directory=spool) as second,
+        SpooledProducer(nobody, directory=spool) as third,
+    ):
+        await second.send("gone", b"waits for ever")
+        await third.send("one", b"goes")
+        for each in (third, second, first):
+            await each.close(0)
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool) as worker:
+        await until(lambda: _values(cluster, "one") == [b"goes"])
+        assert f"leaves {spool / 'queue-1'} for 60 s" in caplog.text
+        await worker.close(0)
+    for path in queue_paths(str(spool)):
+        SpoolDirectory(path).close()  # nobody holds it any more
+
+
+async def test_a_queue_has_settings_that_keep_the_order(spool: Path) -> None:
+    for settings, in_flight in (({"acks": 1}, 1), ({"enable_idempotence": False}, 1), ({}, 5)):
+        producer = SpooledProducer("localhost:1", directory=spool, retries=3, **settings)
+        config = producer._template.config
+        assert (config.max_in_flight, config.retries) == (in_flight, 2**31 - 1)
+    many = SpooledProducer(
+        "localhost:1",
+        directory=spool,
+        enable_idempotence=False,
+        max_in_flight_requests_per_connection=100,
+    )
+    assert many._front.config.max_in_flight == 5  # so many groups are kept for tasks that wake

@@ -104,3 +104,37 @@ def test_a_clock_that_jumps_drops_nothing_that_is_not_old(tmp_path: Path, clocks
     queue.expire()
     assert [(each.first_offset, each.end_offset, each.record_count) for each in queue.dropped] == [(0, 1, 1)]
     assert "older than 86400 s" in queue.dropped[0].reason
+
+
+def test_records_get_too_old_although_the_clock_was_behind_at_the_start(
+    tmp_path: Path, clocks: _Clocks
+) -> None:
+    """A machine whose clock begins in 1970, and is set later."""
+    queue = _Queue(tmp_path, clocks)
+    queue.expire()
+    clocks.wall += 365 * _DAY
+    queue.append(b"first")
+    queue.expire()
+    clocks.pass_by(_DAY - 1)
+    queue.append(b"second")
+    queue.expire()
+    assert queue.dropped == []
+    clocks.pass_by(2)
+    queue.expire()
+    assert [(each.first_offset, each.end_offset) for each in queue.dropped] == [(0, 1)]
+
+
+def test_a_file_that_seems_to_be_of_next_year_keeps_nothing_for_a_year(
+    tmp_path: Path, clocks: _Clocks
+) -> None:
+    clocks.wall += 365 * _DAY
+    queue = _Queue(tmp_path, clocks)
+    queue.append(b"in a wrong year")
+    clocks.wall -= 365 * _DAY
+    queue.expire()
+    clocks.pass_by(_DAY - 1)
+    queue.expire()
+    assert queue.dropped == []
+    clocks.pass_by(2)
+    queue.expire()
+    assert [(each.first_offset, each.end_offset) for each in queue.dropped] == [(0, 1)]

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import struct
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -300,6 +301,54 @@ def test_records_of_a_damaged_segment_are_dropped_and_counted(directory: Path) -
     log.remove_settled()
 
 
+@pytest.mark.parametrize("is_rolled", [False, True])
+def test_damaged_records_of_an_earlier_process_are_not_dropped_in_silence(
+    directory: Path, is_rolled: bool
+) -> None:
+    log = _open(directory)
+    _append(log, [b"0", b"1"], [b"2"])
+    if is_rolled:
+        log.seal()
+        _append(log, [b"3"])
+    path = directory / f"{0:020}.log"
+    content = bytearray(path.read_bytes())
+    content[16] = 0  # no batch begins here any more
+    path.write_bytes(content)
+    again = _open(directory)
+    _, _, count = again.drop_oldest()
+    # The next segment's name tells how many there were; without one, it is known that there were some.
+    assert count == (3 if is_rolled else 1)
+
+
+def test_a_log_whose_records_were_only_dropped_has_settled_none(directory: Path) -> None:
+    log = _open(directory)
+    _append(log, [b"1"], [b"2"])
+    log.drop_oldest()
+    again = _open(directory)
+    assert [log.has_position, again.has_position] == [False, False]
+    assert again.position == 2
+    _append(again, [b"3"])
+    again.settle(again.next_offset)
+    assert [again.has_position, _open(directory).has_position] == [True, True]
+    _append(again, [b"4"])
+    again.drop_oldest()
+    assert _open(directory).has_position
+
+
+def test_a_removed_file_is_the_oldest_and_dropped(directory: Path) -> None:
+    log = _open(directory)
+    _append(log, [b"1"], [b"2"])
+    log.seal()
+    _append(log, [b"3"])
+    (directory / f"{0:020}.log").unlink()
+    assert log.oldest_written_at() == -inf
+    assert log.drop_oldest() == (0, 2, 2)
+    with pytest.raises(FileNotFoundError):
+        log.remove_settled()
+    assert log.oldest_written_at() > 0
+    assert [segment.base_offset for segment in log.segments] == [2]
+
+
 def test_what_is_settled_is_removed_also_from_a_sealed_log(directory: Path) -> None:
     log = _open(directory)
     _append(log, [b"1"], [b"2"])
@@ -317,7 +366,7 @@ def test_nothing_is_passed_over_that_could_not_be_dropped(
     log = _open(directory)
     _append(log, [b"1"])
 
-    def refuse(position: Position, offset: int) -> None:
+    def refuse(position: Position, offset: int, *, is_settled: bool) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:

@@ -119,3 +119,11 @@ def test_a_read_only_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "mkdir", refuse)
     with pytest.raises(SpoolDirectoryError, match="Read-only file system"):
         ServiceDirectory(tmp_path / "spool")
+
+
+def test_the_name_of_the_directory_is_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr("aioproduce.spool.service_directory.sync_directory", synced.append)
+    for _ in range(2):  # an earlier process may have made it, and was killed
+        ServiceDirectory(tmp_path / "spool")
+    assert synced == [str(tmp_path)] * 2
