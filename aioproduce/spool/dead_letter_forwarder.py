@@ -57,6 +57,7 @@ class DeadLetterForwarder:
 
     Attributes:
         is_idle: Whether it has nothing to do for now: all is sent, refused, or tried again later.
+        sent: How many were acknowledged.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class DeadLetterForwarder:
         self._in_thread = in_thread
         self._changed = changed
         self.is_idle: bool = False
+        self.sent: int = 0
         self._has_new = False
         self._refused: set[tuple[str, bytes]] = set()
         self._bell = Bell(driver)
@@ -162,6 +164,7 @@ class DeadLetterForwarder:
                     trouble = error
             else:
                 acknowledged.append(letter)
+        self.sent += len(acknowledged)
         if acknowledged:
             await self._in_thread(remove_dead_letters, self._path, acknowledged)
         return trouble

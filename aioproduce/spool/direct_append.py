@@ -39,8 +39,7 @@ class DirectAppend:
         on_turn: Calls back once the running callback of the loop has ended.
 
     Attributes:
-        content: Its bytes.
-        write: What the writer gets in its place.
+        write: What the writer gets in its place, with a copy of the bytes in one piece.
         end_offset: The offset behind its last record.
         waits_for_disk: Whether the disk has not answered.
         disk_has_answered: Called when it has, before the sending producer is told.
@@ -53,7 +52,6 @@ class DirectAppend:
         "_has_failed",
         "_is_answered",
         "_on_turn",
-        "content",
         "disk_has_answered",
         "end_offset",
         "is_written",
@@ -62,10 +60,14 @@ class DirectAppend:
     )
 
     def __init__(self, append: Append, on_turn: Callable[[Callable[[], None]], None]) -> None:
-        self.content: bytes = b"".join(append.buffers)
         self.end_offset: int = append.end_offset
         self.write: Append = replace(
-            append, buffers=(self.content,), answer=self._has_answered, told=None, offset=-1, end_offset=-1
+            append,
+            buffers=(b"".join(append.buffers),),
+            answer=self._has_answered,
+            told=None,
+            offset=-1,
+            end_offset=-1,
         )
         append.buffers = ()
         self.is_written: bool = False
@@ -81,6 +83,7 @@ class DirectAppend:
         """Accept the answer of the disk."""
         self.waits_for_disk = False
         self.disk_has_answered()
+        write.forget()
         if write.error is None:
             assert write.offset == self._append.offset  # the ids that the cluster got have it
             self.is_written = True
@@ -107,6 +110,8 @@ class DirectAppend:
         if not self._is_answered:
             self._is_answered = True
             self._append.error = error
+            if error is not None and self.write.may_be_in_log:
+                self._append.offset = -1  # so it is announced: it may be read together with the one before it
             self._on_turn(partial(self._append.answer, self._append))
 
 

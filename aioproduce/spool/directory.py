@@ -76,10 +76,11 @@ class Description(NamedTuple):
         place = bisect_right(self.lives, offset, key=lambda life: life.begins_at) - 1
         return self.spool_id if place < 0 else self.lives[place].life_id
 
-    def with_life(self, begins_at: int, waits_from: int) -> Description:
+    def with_life(self, begins_at: int, waits_from: int, *, replaces_last: bool) -> Description:
         """Return the description with another life, without those that ended before `waits_from`."""
-        ended = bisect_right(self.lives, waits_from, key=lambda life: life.begins_at) - 1
-        return Description(self.spool_id, (*self.lives[max(ended, 0) :], Life(begins_at, uuid.uuid4().bytes)))
+        lives = self.lives[:-1] if replaces_last else self.lives
+        ended = bisect_right(lives, waits_from, key=lambda life: life.begins_at) - 1
+        return Description(self.spool_id, (*lives[max(ended, 0) :], Life(begins_at, uuid.uuid4().bytes)))
 
 
 @final
@@ -139,17 +140,18 @@ class SpoolDirectory:
         """The queue's id, 16 bytes, made with the directory."""
         return self.description.spool_id
 
-    def begin_life(self, begins_at: int, waits_from: int) -> None:
+    def begin_life(self, begins_at: int, waits_from: int, *, replaces_last: bool = False) -> None:
         """Begin a life: write its id, durably.
 
         Args:
             begins_at: Its first offset, behind all that earlier lives have used.
             waits_from: The first offset that may wait in a log: lives that end before it are forgotten.
+            replaces_last: Whether the last life is forgotten: no log has anything of it.
 
         Raises:
             OSError: if it cannot be written.
         """
-        self.description = self.description.with_life(begins_at, waits_from)
+        self.description = self.description.with_life(begins_at, waits_from, replaces_last=replaces_last)
         write_description(self.path, self.description)
 
     def life_id(self, offset: int) -> bytes:

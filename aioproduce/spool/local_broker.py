@@ -279,9 +279,7 @@ class _ProduceRequest:
         """Accept the outcome of one batch; answer the request after the last."""
         if append.buffers:
             self._connection.left()
-        if (
-            append.error is None or append.offset < 0 <= append.end_offset
-        ):  # or it may be stored: it is in the log
+        if append.may_be_in_log:
             self._connection.broker.on_stored(append.topic, append.offset, append.end_offset)
         self._waits_for -= 1
         if not self._waits_for:

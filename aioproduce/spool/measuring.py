@@ -23,6 +23,7 @@ from aioproduce.metrics import MetricsSnapshot
 from aioproduce.metrics.catalog import COUNT
 from aioproduce.metrics.metric import Metric, MetricKind
 from aioproduce.metrics.spool_metrics import SpoolMetrics, read_spool
+from aioproduce.spool.batch_head import read_sealed
 from aioproduce.spool.health import (
     SpoolHealth,
     SpoolState,
@@ -225,10 +226,9 @@ class TopicMeasures:
         self.count: BacklogCount = count
         self._earlier_sizes = earlier_sizes
 
-    def stored(self, append: Append) -> None:
+    def stored(self, append: Append, records: int) -> None:
         """Record a batch that is on disk."""
         owner, now = self._owner, self._owner.now()
-        records = append.end_offset - append.offset
         self.count.stored(append.end_offset, append.size, append.first_timestamp)
         self._of_topic.appended.record(records, now)
         owner.sensors.appended.record(records, now)
@@ -465,9 +465,10 @@ class _Queue:
         now = owner.now()
         records = 0
         for append in appends:
-            if append.error is None:
-                self.topic(append.topic).stored(append)
-                records += append.end_offset - append.offset
+            if append.may_be_in_log:
+                count = read_sealed(append.buffers[0])[1]
+                self.topic(append.topic).stored(append, count)
+                records += count
         if records:
             owner.sensors.group_size.record(records, now)
         for seconds in sync_times:

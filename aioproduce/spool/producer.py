@@ -262,8 +262,10 @@ class SpooledProducer(StoredPath):
         except BaseException:
             self._is_closed = self._is_ending = self._is_over = True
             with self._driver.shielded():
-                await self._front.close(0)
-                await queue.end()
+                try:
+                    await self._front.close(0)
+                finally:
+                    await queue.end()
             raise
         self._adoption = start_task(self._adopt, self._adoption_has_ended, "aioproduce spool adoption")
 
@@ -497,29 +499,31 @@ class SpooledProducer(StoredPath):
         _log.warning("the spool forwards %s, whose worker is gone", orphan.path)
         try:
             await queue.start()
-            settled_to, until = -1, 0.0
+            progress, until = -1, 0.0
+            stuck_after = max(_STUCK_AFTER, self._forwarding.gives_up_after)
             while not ((queue.is_drained and not queue.has_letters_to_send) or self._is_ending):
                 now = self._driver.now()
-                if queue.settled_to != settled_to:
-                    settled_to, until = queue.settled_to, now + _STUCK_AFTER
+                if queue.progress != progress:
+                    progress, until = queue.progress, now + stuck_after
                 elif now >= until:
                     await anyio.to_thread.run_sync(self._look_for_an_orphan)
                     if self._orphan is not None:
-                        self._leave(orphan)
+                        self._leave(orphan, stuck_after)
                         break
-                    until = self._driver.now() + _STUCK_AFTER
+                    until = self._driver.now() + stuck_after
                 await self._change(until)
         finally:
             await queue.end()
             self._adopted = None
             self._measures.remove_queue(queue.writer)
+            self._changed()  # a flush waits for it no more
 
-    def _leave(self, stuck: SpoolDirectory) -> None:
+    def _leave(self, stuck: SpoolDirectory, seconds: float) -> None:
         """Leave a queue of which the cluster takes nothing, for a while: another one waits."""
         self._refused[stuck.path] = self._driver.now() + _REFUSE_FOR
         _log.warning(
             "the spool leaves %s for %g s: for %g s the cluster took nothing of it, and another queue waits",
-            *(stuck.path, _REFUSE_FOR, _STUCK_AFTER),
+            *(stuck.path, _REFUSE_FOR, seconds),
         )
 
     def _adoption_has_ended(self, error: BaseException | None) -> None:

@@ -84,6 +84,11 @@ class Forwarding:
     def _is_idempotent(self) -> bool:
         return self.exactly_once or self.config.enable_idempotence
 
+    @property
+    def gives_up_after(self) -> float:
+        """Seconds in which a healthy topic is settled, although another one of its transaction cannot go."""
+        return 4 * (self.config.linger + self.config.request_timeout) if self.exactly_once else 0.0
+
     def producer(self, spool_id: bytes) -> Producer[bytes, bytes]:
         """Make a producer for a queue: it sends bytes as they are, for as long as it takes."""
         config = replace(
@@ -179,9 +184,10 @@ class SpoolQueue:
         """
         begins_at, waits_from = self.writer.open()
         lives = self.directory.description.lives
+        is_unused = bool(lives) and lives[-1].begins_at >= begins_at
         if lives:
             begins_at = max(begins_at, lives[-1].begins_at + 2 * LIFE_STEP)
-        self.directory.begin_life(begins_at, min(waits_from, begins_at))
+        self.directory.begin_life(begins_at, min(waits_from, begins_at), replaces_last=is_unused)
         self.writer.begin_life(begins_at)
 
     @property
@@ -271,9 +277,10 @@ class SpoolQueue:
         return self._letters is not None and not self._letters.is_idle
 
     @property
-    def settled_to(self) -> int:
-        """The sum of all topics' positions: it grows while the cluster takes anything."""
-        return sum(self.writer.position(topic) for topic in self.writer.topics())
+    def progress(self) -> int:
+        """A number that grows while the cluster takes anything."""
+        letters = 0 if self._letters is None else self._letters.sent
+        return letters + sum(self.writer.position(topic) for topic in self.writer.topics())
 
     def backlog(self) -> dict[str, TopicBacklog]:
         """Return what waits, by topic."""

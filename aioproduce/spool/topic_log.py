@@ -420,17 +420,21 @@ class TopicLog:
 
     # -- settle ---
 
-    def settle(self, position: int) -> None:
+    def settle(self, position: int, *, is_settled: bool = True) -> None:
         """Make a position durable, then drop the segments before it.
+
+        Args:
+            position: The position.
+            is_settled: Whether any record before it was settled, now or before.
 
         Raises:
             OSError: if the position could not be made durable, and nothing is dropped; or if a segment could not be
                 removed, which the next opening tries again.
         """
-        self._move(max(position, self.dropped_to))
+        self._move(max(position, self.dropped_to), is_settled=is_settled)
         self.remove_settled()
 
-    def _move(self, position: int, *, is_settled: bool = True) -> None:
+    def _move(self, position: int, *, is_settled: bool) -> None:
         if position != self.position or not self._position.is_durable or is_settled > self.has_position:
             self._position.move(position, is_settled=is_settled or self.has_position)
             self.has_position = self._position.is_settled

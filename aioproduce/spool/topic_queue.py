@@ -144,6 +144,7 @@ class TopicQueue:
         self._ending: StillSpooledError | None = None
         self._dropped_to = 0
         self._drop: SpoolDroppedError | None = None  # the last one
+        self._has_settled = writer.has_position(topic)
         self._is_moving = False
         self._moved_at = -inf
         self._moved_to = reader.offset
@@ -176,7 +177,8 @@ class TopicQueue:
         direct = self._direct.begin(append, may_go_ahead=is_free and self._read_to >= self._stored_to)
         if direct is None:
             return append
-        self._put_ahead([Batch(place(direct.content, append.offset), memoryview(direct.content))])
+        (content,) = direct.write.buffers
+        self._put_ahead([Batch(place(content, append.offset), memoryview(content))])
         self._make_group(append.offset, append.end_offset)
         self._read_to = append.end_offset
         self.has_new()
@@ -491,20 +493,13 @@ class TopicQueue:
         """Whether the position is behind everything that was read, or is on its way there."""
         return not self._is_moving and self._moved_to >= self._read_to
 
-    def pass_unused(self, *, is_told_to_disk: bool = True) -> None:
-        """Move the position over offsets that nobody used; everything that was sent is settled.
-
-        Args:
-            is_told_to_disk: Whether also the disk is told. A position there says that records were settled.
-        """
+    def pass_unused(self) -> None:
+        """Move the position over offsets that nobody used; everything that was sent is settled."""
         if not self.is_idle:
             return
         self._measures.count.drained(self._read_to)
         if self._moves_to is None and self._moved_to < self._read_to:
-            if is_told_to_disk:
-                self._moves_to = self._read_to
-            else:
-                self._moved_to = self._read_to
+            self._moves_to = self._read_to
 
     @property
     def moves_in(self) -> float:
@@ -522,7 +517,8 @@ class TopicQueue:
             self.move_now()
 
     def move(self, position: int) -> None:
-        """Move the position, now or soon: each move is a sync of the disk."""
+        """Move the position behind a settled record, now or soon: each move is a sync of the disk."""
+        self._has_settled = True
         self._moves_to = position
         if self.moves_in <= 0:
             self.move_now()
@@ -534,7 +530,7 @@ class TopicQueue:
         self._moved_to = max(position, self._moved_to)
         self._is_moving = True
         self._moved_at = self._driver.now()
-        self._writer.settle(Settle(self.topic, position, partial(self._moved, position)))
+        self._writer.settle(Settle(self.topic, position, partial(self._moved, position), self._has_settled))
 
     def move_last(self) -> None:
         """Move the position for the last time, if it is to be moved."""

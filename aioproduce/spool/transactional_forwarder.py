@@ -318,7 +318,7 @@ class TransactionalForwarder:
         doubtful = {queue.topic for queue, _ in self._in_doubt}
         for topic, queue in self._queues.items():
             if topic not in doubtful:
-                queue.pass_unused(is_told_to_disk=self._writer.has_position(topic))
+                queue.pass_unused()
                 if queue.is_idle and topic in self._positions:
                     queue.blocked_by = None  # nothing is
         self._changed()

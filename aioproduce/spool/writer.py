@@ -147,7 +147,7 @@ class SpoolWriter:
         with self._condition:
             append.is_cancelled = True
             if not append.is_taken:
-                append.buffers = ()  # it may be behind one that waits for room, or for a disk that hangs
+                append.forget()  # it may be behind one that waits for room, or for a disk that hangs
             while self._appends and self._appends[0].is_cancelled:
                 self._appends.popleft()
             self._condition.notify()  # there may be room for the one behind it
@@ -410,7 +410,7 @@ class SpoolWriter:
             return None
         before = log.stored_bytes
         try:
-            log.settle(settle.position)
+            log.settle(settle.position, is_settled=settle.is_settled)
             if self._appends:
                 log.drop_active()
         except OSError as error:
@@ -443,7 +443,9 @@ class SpoolWriter:
                 log.seal()
             except OSError as error:
                 _log.error("the spool cannot look for old records of %s: %s", topic, error)
-            self._ages.setdefault(topic, deque()).append((self.now(), log.next_offset))
+            ages = self._ages.setdefault(topic, deque())
+            if not ages or ages[-1][1] < log.next_offset:  # an earlier time is right for the same offset
+                ages.append((self.now(), log.next_offset))
 
     def _is_old(self, topic: str, log: TopicLog) -> bool:
         """Return whether a topic's oldest segment is too old, by its file's time or by this process's own clock.

@@ -54,6 +54,15 @@ class Append:
     error: Exception | None = field(default=None)
     refusals: int = 0
 
+    @property
+    def may_be_in_log(self) -> bool:
+        """Whether it is in the log for all that is known: it is, or a sync has failed behind it."""
+        return self.error is None or self.offset < 0 <= self.end_offset
+
+    def forget(self) -> None:
+        """Keep nothing alive: nobody is answered, and the bytes are not needed."""
+        self.buffers, self.answer = (), _nobody_asks
+
 
 @final
 @dataclass(slots=True)
@@ -64,11 +73,13 @@ class Settle:
         topic: The topic.
         position: Everything before it is settled.
         answer: Called in the loop with the error, or None.
+        is_settled: Whether any record was settled; else nobody used the offsets before the position.
     """
 
     topic: str
     position: int
     answer: Callable[[OSError | None], None]
+    is_settled: bool = True
 
 
 @final
@@ -91,3 +102,7 @@ class Dropped:
     record_count: int
     size: int
     reason: str
+
+
+def _nobody_asks(_: Append) -> None:
+    pass

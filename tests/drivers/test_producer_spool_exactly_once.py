@@ -602,3 +602,19 @@ async def test_records_that_were_dropped_before_a_first_commit_are_no_lost_posit
         await (await producer.send("one", b"new"))
         await producer.flush()
     assert _committed(cluster, "one") == [b"new"]
+
+
+async def test_a_file_without_a_whole_record_is_removed_although_nothing_was_ever_settled(
+    cluster: FakeCluster, spool: Path
+) -> None:
+    """Else a worker would adopt the queue again and again."""
+    async with _made(cluster.bootstrap_servers, spool):
+        pass
+    log = spool / "queue-0" / "logs" / "one-0"
+    log.mkdir()
+    (log / f"{0:020}.log").write_bytes(bytes(100))
+    async with _made(cluster.bootstrap_servers, spool, lost_position="refuse") as producer:
+        await until(lambda: not list(log.glob("*.log")))
+        assert not producer._writer.has_position("one")
+        await (await producer.send("one", b"1"))
+    assert _committed(cluster, "one") == [b"1"]

@@ -313,3 +313,17 @@ async def test_a_queue_has_settings_that_keep_the_order(spool: Path) -> None:
         max_in_flight_requests_per_connection=100,
     )
     assert many._front.config.max_in_flight == 5  # so many groups are kept for tasks that wake
+
+
+async def test_a_start_that_stores_nothing_adds_no_life(spool: Path, nobody: str) -> None:
+    """A queue that the cluster does not take is opened again and again."""
+    async with SpooledProducer(nobody, directory=spool) as producer:
+        await producer.send("one", b"1")
+        await producer.close(0)
+    for _ in range(4):
+        async with SpooledProducer(nobody, directory=spool) as producer:
+            await producer.close(0)
+    directory = SpoolDirectory(str(spool / "queue-0"))
+    lives = directory.description.lives
+    directory.close()
+    assert [life.begins_at for life in lives] == [0, 8 * 10**9]

@@ -172,6 +172,9 @@ class _Log:
     def dropped_to(self, _topic: str) -> int:
         return 0
 
+    def has_position(self, _topic: str) -> bool:
+        return False
+
     def rescues(self, _topic: str) -> int:
         return self.rescued.pop(0) if self.rescued else 0
 

@@ -138,3 +138,13 @@ def test_a_file_that_seems_to_be_of_next_year_keeps_nothing_for_a_year(
     clocks.pass_by(2)
     queue.expire()
     assert [(each.first_offset, each.end_offset) for each in queue.dropped] == [(0, 1)]
+
+
+def test_an_idle_topic_costs_no_memory_while_time_passes(tmp_path: Path, clocks: _Clocks) -> None:
+    queue = _Queue(tmp_path, clocks)
+    queue.append(b"first")
+    for _ in range(100):
+        clocks.pass_by(_DAY / 8)
+        queue.expire()
+    assert len(queue.dropped) == 1
+    assert len(queue._writer._ages["one"]) == 1

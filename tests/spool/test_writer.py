@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from math import inf
 from pathlib import Path
 
@@ -16,6 +17,13 @@ from aioproduce.spool.writer_settings import FullPolicy, WriterSettings
 from tests.spool.batches import make_batch
 
 
+class _Sender:
+    """Who has submitted something, and keeps its bytes, too."""
+
+    def is_told(self, append: Append) -> None:
+        raise AssertionError(f"{append} was cancelled")
+
+
 def test_cancelled_writes_keep_no_bytes_behind_one_that_waits(tmp_path: Path) -> None:
     writer = SpoolWriter(FileSystem(), str(tmp_path), WriterSettings(max_bytes=100), lambda call: call())
     batch = make_batch([b"x" * 60])
@@ -25,11 +33,14 @@ def test_cancelled_writes_keep_no_bytes_behind_one_that_waits(tmp_path: Path) ->
 
     writer.submit([append("one")])
     writer._turn()  # it is stored, and the queue is full
-    waiting, behind = append("one"), append("t")
+    waiting, sender = append("one"), _Sender()
+    behind = Append("t", [batch], len(batch), inf, sender.is_told)
     writer.submit([waiting, behind])
     writer.cancel(behind)
+    kept = weakref.ref(sender)
+    del sender
     assert list(writer._appends) == [waiting, behind]
-    assert behind.buffers == ()
+    assert (behind.buffers, kept()) == ((), None)
 
 
 def test_the_loop_does_not_wait_while_the_writer_frees_room(
