@@ -340,9 +340,11 @@ async def test_a_stream_that_ends_in_order_is_not_worth_a_banner(visit: Visiting
             "new MutationObserver(() => { window.banners += !banner.hidden; })"
             ".observe(banner, {attributes: true}); }"
         )
-        await seen.shown(40)
+        samples = 0
+        while sum(address.endswith("/events") for address in seen.requests) <= 2:
+            samples += 10
+            await seen.shown(samples)
         assert await seen.page.evaluate("window.banners") == 0
-        assert sum(address.endswith("/events") for address in seen.requests) > 2
 
 
 async def test_one_viewer_too_many(visit: Visiting) -> None:

@@ -66,6 +66,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def fill(producer: Producer, cluster: ClusterThread) -> list[Any]:
     """Have 500 records accepted, and sent; the last one of each topic is given."""
     await producer.start()
+    await producer.partitions_for("clicks")  # an answer to another request would show that one is missing
     for number in range(300):
         order = await producer.send("orders", b"%d" % number)
     for number in range(200):
@@ -226,6 +227,7 @@ servers = sys.argv[1]
 
 async def fill(producer):
     await producer.start()
+    await producer.partitions_for("clicks")
     for number in range(300):
         await producer.send("orders", b"%d" % number)
     for number in range(200):
@@ -270,6 +272,7 @@ asyncio.run(main())
         """
 producer = BlockingProducer(servers, client_id="shop", exit_timeout=0.2)
 producer.start()
+producer.partitions_for("clicks")
 for number in range(300):
     producer.send("orders", b"%d" % number)
 for number in range(200):
