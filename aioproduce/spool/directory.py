@@ -31,6 +31,7 @@ from typing import Final, NamedTuple, final
 from weakref import WeakSet
 
 from aioproduce.errors import SpoolDirectoryError, SpoolFormatError, SpoolInUseError
+from aioproduce.spool.disk import FileSystem
 from aioproduce.spool.segments import SUFFIX
 
 _FORMAT: Final = 1
@@ -112,8 +113,8 @@ class SpoolDirectory:
                 self.description: Description = read_description(self.path) or begin_description(self.path)
                 with suppress(FileExistsError):
                     os.mkdir(self.logs, DIRECTORY_MODE)
-                sync_directory(self.path)
-                sync_directory(os.path.dirname(self.path))
+                FileSystem().sync_directory(self.path)
+                FileSystem().sync_directory(os.path.dirname(self.path))
             except BaseException:
                 os.close(self._lock)
                 raise
@@ -310,17 +311,4 @@ def write_description(directory: str, description: Description) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(f"{path}.new", path)
-    sync_directory(directory)
-
-
-def sync_directory(path: str) -> None:
-    """Make the names in a directory durable.
-
-    Raises:
-        OSError: if that failed.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    FileSystem().sync_directory(directory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from aioproduce.config.kinds import INT_MAX
 from aioproduce.errors import (
     BrokerRejectedError,
     ConfigError,
@@ -13,7 +14,6 @@ from aioproduce.errors import (
 )
 from aioproduce.producer.interceptors import auditor_of
 from aioproduce.spool.local_broker import ADDRESS
-from aioproduce.spool.spool_queue import RETRIES_FOR_EVER
 from aioproduce.wire.error_codes import POLICY_VIOLATION
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 # More than the writer may take for one group; what it takes longer for is possibly stored.
 _MARGIN: Final = 30.0
 _FRONT_BATCH: Final = 256 * 1024
-
-MOST_UNDER_WAY: Final = 5
-"""Batches of a topic that are under way to the disk; the queue of a topic keeps the groups of more."""
+# Batches of a topic that are under way to the disk; the queue of a topic keeps the groups of more.
+_MOST_UNDER_WAY: Final = 5
 
 
 def check_config(config: ProducerConfig) -> None:
@@ -68,8 +67,8 @@ def front_config(config: ProducerConfig) -> ProducerConfig:
         compression_type="none",
         acks=-1,
         enable_idempotence=False,
-        max_in_flight=MOST_UNDER_WAY,
-        retries=RETRIES_FOR_EVER,
+        max_in_flight=_MOST_UNDER_WAY,
+        retries=INT_MAX,
         request_timeout=config.max_block + _MARGIN,
         delivery_timeout=config.max_block + _MARGIN,
         enable_metrics_push=False,

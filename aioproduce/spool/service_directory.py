@@ -22,7 +22,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.errors import SpoolDirectoryError, SpoolInUseError
-from aioproduce.spool.directory import DIRECTORY_MODE, SpoolDirectory, has_segments, sync_directory
+from aioproduce.spool.directory import DIRECTORY_MODE, SpoolDirectory, has_segments
+from aioproduce.spool.disk import FileSystem
 from aioproduce.spool.file_systems import file_system_of, objection_to
 
 if TYPE_CHECKING:
@@ -67,10 +68,9 @@ class ServiceDirectory:
             with suppress(FileExistsError):
                 os.mkdir(self.path, DIRECTORY_MODE)
             queue_paths(self.path)
+            # Also if it was there: an earlier process may have been killed before this.
             with suppress(PermissionError):  # who may not read the parent cannot sync it
-                sync_directory(
-                    os.path.dirname(self.path)
-                )  # its name: an earlier process may have been killed
+                FileSystem().sync_directory(os.path.dirname(self.path))
         except OSError as error:
             raise SpoolDirectoryError(
                 f"the spool's directory {self.path} cannot be used: {error.strerror or error}; it needs a parent "

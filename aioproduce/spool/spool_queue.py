@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import anyio.to_thread
 
+from aioproduce.config.kinds import INT_MAX
 from aioproduce.producer.producer import Producer
 from aioproduce.spool.dead_letter_forwarder import DeadLetterForwarder
 from aioproduce.spool.dead_letters import DeadLetters
@@ -47,11 +48,7 @@ _log = logging.getLogger("aioproduce.spool")
 _BACK_BLOCK: Final = 30.0
 # The same for a call of a transaction: after it, another producer is made.
 _TRANSACTION_BLOCK: Final = 10.0
-_FOR_EVER: Final = (2**31 - 1) / 1000
-
-RETRIES_FOR_EVER: Final = 2**31 - 1
-"""As many as Kafka's default: the time-outs end them."""
-
+_FOR_EVER: Final = INT_MAX / 1000
 _MOST_IN_FLIGHT: Final = 5  # with idempotence, brokers keep the order of so many
 # Bytes of one topic under way to the cluster. All topics have a share of the buffer, so those without a leader
 # leave room for the others.
@@ -99,7 +96,7 @@ class Forwarding:
             on_delivery_error=None,
             delivery_timeout=_FOR_EVER,
             max_block=max(self.config.max_block, _BACK_BLOCK),
-            retries=RETRIES_FOR_EVER,
+            retries=INT_MAX,
             # Without idempotence a batch that is tried again would come behind the next one.
             max_in_flight=min(self.config.max_in_flight, _MOST_IN_FLIGHT if self._is_idempotent else 1),
         )

@@ -76,7 +76,7 @@ class TopicLog:
         next_offset: The offset of the next record.
         position: The durable position.
         dropped_to: The offset behind the last record that was dropped; readers pass over what is before it.
-        has_position: Whether records were settled, in this life or an earlier one: more was done than to drop them.
+        has_settled: Whether records were settled, in this life or an earlier one: more was done than to drop them.
         stored_bytes: The bytes of all segments' batches; an earlier life's last segment counts as large as its
             file.
     """
@@ -98,7 +98,7 @@ class TopicLog:
         "_synced_offset",
         "_synced_size",
         "dropped_to",
-        "has_position",
+        "has_settled",
         "life_begins_at",
         "next_offset",
         "rescues",
@@ -115,7 +115,7 @@ class TopicLog:
         self._is_new = True  # an earlier process may have made the directory and synced nothing
         self._position = Position(disk, directory)
         self.segments: deque[Segment] = deque(find_segments(disk, directory))
-        self.has_position: bool = self._position.is_settled
+        self.has_settled: bool = self._position.is_settled
         if self._position.offset is None:
             self._position.offset = self.segments[0].base_offset if self.segments else 0
         self._sizes = {each.base_offset: disk.size(f"{directory}/{each.name}") for each in self.segments}
@@ -435,9 +435,9 @@ class TopicLog:
         self.remove_settled()
 
     def _move(self, position: int, *, is_settled: bool) -> None:
-        if position != self.position or not self._position.is_durable or is_settled > self.has_position:
-            self._position.move(position, is_settled=is_settled or self.has_position)
-            self.has_position = self._position.is_settled
+        if position != self.position or not self._position.is_durable or is_settled > self.has_settled:
+            self._position.move(position, is_settled=is_settled or self.has_settled)
+            self.has_settled = self._position.is_settled
 
     def drop_active(self) -> None:
         """Drop the active segment, too, if all of it is settled: the queue is full, and needs every byte.

@@ -144,7 +144,7 @@ class TopicQueue:
         self._ending: StillSpooledError | None = None
         self._dropped_to = 0
         self._drop: SpoolDroppedError | None = None  # the last one
-        self._has_settled = writer.has_position(topic)
+        self._has_settled = writer.has_settled(topic)
         self._is_moving = False
         self._moved_at = -inf
         self._moved_to = reader.offset

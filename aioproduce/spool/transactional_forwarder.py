@@ -232,7 +232,7 @@ class TransactionalForwarder:
                 raise self._cloned(
                     f"the cluster has records of {topic!r} up to offset {there}, which this copy has not stored"
                 )
-            if there is None and self._writer.has_position(topic):
+            if there is None and self._writer.has_settled(topic):
                 self._lost(topic, here)
             if there is not None:
                 self._renews_at.setdefault(topic, self._driver.now() + _RENEW_FIRST)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -77,9 +77,8 @@ class SpoolWriter:
         self.on_dropped: Callable[[Dropped], None] = lambda _: None
         self._clock = _Clock()
         self._expires_at = inf if settings.max_age == inf else self.now()
-        self._ages: dict[
-            str, deque[tuple[float, int]]
-        ] = {}  # by topic: when, and what was written before that
+        # By topic: a time, and the offset before which everything was written by then.
+        self._ages: defaultdict[str, deque[tuple[float, int]]] = defaultdict(deque)
         self._call_in_loop = call_in_loop
         self._condition = threading.Condition()
         self._appends: deque[Append] = deque()
@@ -173,10 +172,10 @@ class SpoolWriter:
         log = self._logs.get(topic)
         return self._life_begins_at if log is None else log.position
 
-    def has_position(self, topic: str) -> bool:
+    def has_settled(self, topic: str) -> bool:
         """Return whether a log's position was ever moved: records of it were settled."""
         log = self._logs.get(topic)
-        return log is not None and log.has_position
+        return log is not None and log.has_settled
 
     def directory_of(self, topic: str) -> str:
         """Return the directory of a topic's log."""
@@ -443,7 +442,7 @@ class SpoolWriter:
                 log.seal()
             except OSError as error:
                 _log.error("the spool cannot look for old records of %s: %s", topic, error)
-            ages = self._ages.setdefault(topic, deque())
+            ages = self._ages[topic]
             if not ages or ages[-1][1] < log.next_offset:  # an earlier time is right for the same offset
                 ages.append((self.now(), log.next_offset))
 
@@ -454,7 +453,7 @@ class SpoolWriter:
         """
         if not log.stored_bytes:
             return False
-        ages = self._ages.setdefault(topic, deque())
+        ages = self._ages[topic]
         until = self.now() - self._settings.max_age
         while len(ages) > 1 and ages[1][0] <= until:
             ages.popleft()

@@ -319,7 +319,7 @@ async def test_a_log_of_which_nothing_was_ever_forwarded_has_no_position_to_lose
         async with _made(cluster.bootstrap_servers, spool, lost_position="refuse") as producer:
             await (await producer.send("one", value))
             await producer.flush()
-            assert not producer._writer.has_position("t")
+            assert not producer._writer.has_settled("t")
     async with _made(cluster.bootstrap_servers, spool, lost_position="refuse") as producer:
         await (await producer.send("t", b"4"))
         await producer.flush()
@@ -615,6 +615,6 @@ async def test_a_file_without_a_whole_record_is_removed_although_nothing_was_eve
     (log / f"{0:020}.log").write_bytes(bytes(100))
     async with _made(cluster.bootstrap_servers, spool, lost_position="refuse") as producer:
         await until(lambda: not list(log.glob("*.log")))
-        assert not producer._writer.has_position("one")
+        assert not producer._writer.has_settled("one")
         await (await producer.send("one", b"1"))
     assert _committed(cluster, "one") == [b"1"]

@@ -172,7 +172,7 @@ class _Log:
     def dropped_to(self, _topic: str) -> int:
         return 0
 
-    def has_position(self, _topic: str) -> bool:
+    def has_settled(self, _topic: str) -> bool:
         return False
 
     def rescues(self, _topic: str) -> int:

@@ -325,14 +325,14 @@ def test_a_log_whose_records_were_only_dropped_has_settled_none(directory: Path)
     _append(log, [b"1"], [b"2"])
     log.drop_oldest()
     again = _open(directory)
-    assert [log.has_position, again.has_position] == [False, False]
+    assert [log.has_settled, again.has_settled] == [False, False]
     assert again.position == 2
     _append(again, [b"3"])
     again.settle(again.next_offset)
-    assert [again.has_position, _open(directory).has_position] == [True, True]
+    assert [again.has_settled, _open(directory).has_settled] == [True, True]
     _append(again, [b"4"])
     again.drop_oldest()
-    assert _open(directory).has_position
+    assert _open(directory).has_settled
 
 
 def test_a_removed_file_is_the_oldest_and_dropped(directory: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from aioproduce.errors import SpoolDirectoryError
+from aioproduce.spool.disk import FileSystem
 from aioproduce.spool.file_systems import file_system_of, objection_to
 from aioproduce.spool.service_directory import ServiceDirectory
 
@@ -123,7 +124,7 @@ def test_a_read_only_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_name_of_the_directory_is_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
-    monkeypatch.setattr("aioproduce.spool.service_directory.sync_directory", synced.append)
+    monkeypatch.setattr(FileSystem, "sync_directory", lambda _, path: synced.append(path))
     for _ in range(2):  # an earlier process may have made it, and was killed
         ServiceDirectory(tmp_path / "spool")
     assert synced == [str(tmp_path)] * 2
