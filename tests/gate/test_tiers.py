@@ -14,6 +14,19 @@ from tests.gate.marks import others_extended
 if TYPE_CHECKING:
     from pathlib import Path
 
+PYPROJECT = """
+[build-system]
+requires = ["setuptools>=77", "Cython>=3.1"]
+
+[project]
+name = "aioproduce"
+
+[tool.setuptools.packages.find]
+include = ["aioproduce*"]
+
+[tool.importlinter]
+root_packages = ["aioproduce"]
+"""
 MARKERS = ("extended", "native", "kafka", "spark", "browser")
 
 
@@ -32,11 +45,11 @@ def sources(tmp_path: Path) -> Path:
     (tmp_path / "aioproduce" / "_native").mkdir(parents=True)
     for name in (
         "setup.py",
-        "pyproject.toml",
         "aioproduce/_native/delivery.py",
         "aioproduce/_native/delivery.pxd",
     ):
         (tmp_path / name).write_text(name)
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     return tmp_path
 
 
@@ -59,7 +72,7 @@ def test_only_extended_and_native_tests_are_left_out_of_the_gate() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["setup.py", "pyproject.toml", "aioproduce/_native/delivery.py", "aioproduce/_native/delivery.pxd"],
+    ["setup.py", "aioproduce/_native/delivery.py", "aioproduce/_native/delivery.pxd"],
 )
 def test_a_change_of_a_native_source_asks_for_the_native_tests(sources: Path, name: str) -> None:
     record = sources / "native.json"
@@ -69,6 +82,26 @@ def test_a_change_of_a_native_source_asks_for_the_native_tests(sources: Path, na
     (sources / name).write_text("changed")
 
     assert tiers.native_changed(sources, record)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "asks"),
+    [
+        ("Cython>=3.1", "Cython>=3.2", True),
+        ('name = "aioproduce"', 'name = "aioproduce"\ndependencies = ["kio"]', True),
+        ('include = ["aioproduce*"]', 'include = ["aioproduce"]', True),
+        ('root_packages = ["aioproduce"]', 'root_packages = ["aioproduce", "tests"]', False),
+        ("[project]", "# A comment.\n[project]", False),
+    ],
+    ids=["a build's requirement", "a dependency", "the package's files", "a tool's setting", "a comment"],
+)
+def test_of_pyproject_what_a_build_reads_counts(sources: Path, before: str, after: str, asks: bool) -> None:
+    record = sources / "native.json"
+    tiers.record_native(sources, record)
+
+    (sources / "pyproject.toml").write_text(PYPROJECT.replace(before, after))
+
+    assert tiers.native_changed(sources, record) is asks
 
 
 def test_a_new_native_source_asks_for_the_native_tests(sources: Path) -> None:

@@ -6,7 +6,8 @@
 2. What is marked `patches_core` runs in a process of its own, interpreted, in the gate and in `make test-full`.
 3. What is marked `native` (the interpreted build, the packages) joins the gate where one of `NATIVE_SOURCES`
    differs from what the last complete run of that part has tested. A digest tells, because a fresh clone has no
-   other memory: `native.json` next to this module is committed with the change.
+   other memory: `native.json` next to this module is committed with the change. Of `pyproject.toml` the tables that
+   a build reads count: a new layer of the import contracts changes no package.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import tomllib
 from pathlib import Path
 from typing import Final
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 RECORD: Final = Path(__file__).with_name("native.json")
 NATIVE_SOURCES: Final = ("aioproduce/_native/*.py", "aioproduce/**/*.pxd", "setup.py", "pyproject.toml")
+BUILD_TABLES: Final = ("setuptools", "cibuildwheel")
+"""The tools' tables in `pyproject.toml` that a build reads, besides `build-system` and `project`."""
 
 GATE: Final = "not extended and not native and not patches_core"
 GATE_AND_NATIVE: Final = "not extended and not patches_core"
@@ -37,8 +41,18 @@ def native_digest(root: Path = REPOSITORY) -> str:
     digest = hashlib.sha256()
     for path in sorted(path for pattern in NATIVE_SOURCES for path in root.glob(pattern)):
         content = path.read_bytes().replace(b"\r\n", b"\n")
+        if path.name == "pyproject.toml":
+            content = of_the_build(content.decode())
         digest.update(b"%s %d\n%s" % (path.relative_to(root).as_posix().encode(), len(content), content))
     return digest.hexdigest()
+
+
+def of_the_build(pyproject: str) -> bytes:
+    """Return what a build reads of `pyproject.toml`, always in the same form."""
+    tables = tomllib.loads(pyproject)
+    tools = tables.pop("tool", {})
+    read = {**tables, "tool": {name: tools[name] for name in BUILD_TABLES if name in tools}}
+    return json.dumps(read, sort_keys=True).encode()
 
 
 def native_changed(root: Path = REPOSITORY, record: Path = RECORD) -> bool:
