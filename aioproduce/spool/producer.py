@@ -2,8 +2,7 @@
 
 Two producers do the work. The front one sends to the local broker, which is the disk; the queue's own one sends to
 the cluster what is read from the disk. So both ways have one path of a record, one bound of memory, and one set of
-time-outs, and this module only joins them. It also adopts, one after the other, the queues of dead workers; one of
-which the cluster takes nothing gives way to the next.
+time-outs, and this module only joins them. It also joins the queues of dead workers, which `adoption` forwards.
 
 Invariants:
 
@@ -16,12 +15,11 @@ Invariants:
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 import anyio.to_thread
 
@@ -33,13 +31,13 @@ from aioproduce.errors import (
     FlushTimeoutError,
     ProducerClosedError,
     ProducerStateError,
-    SpoolDirectoryError,
     SpoolFullError,
     SpoolStorageError,
 )
 from aioproduce.producer.input import check_partition, header_list
 from aioproduce.producer.producer import Producer
-from aioproduce.spool.bell import Bell
+from aioproduce.spool.adoption import Adoption
+from aioproduce.spool.changes import Changes
 from aioproduce.spool.front import check_config, front_config, stored_error
 from aioproduce.spool.health import combined
 from aioproduce.spool.local_broker import LocalBroker
@@ -49,7 +47,7 @@ from aioproduce.spool.service_directory import ServiceDirectory
 from aioproduce.spool.settings import MAX_BYTES, SEGMENT_BYTES, SYNC_INTERVAL_MS, Spool, SpoolLike
 from aioproduce.spool.spool_queue import Forwarding, SpoolQueue
 from aioproduce.spool.spooled_delivery import SpooledDeliveries, SpooledGroup
-from aioproduce.spool.tasks import BackgroundTask, start_task
+from aioproduce.spool.tasks import start_task
 from aioproduce.spool.topic_queue import PARTITION_HEADER
 from aioproduce.spool.transactional_forwarder import LostPosition
 from aioproduce.spool.writer_settings import FullPolicy, SyncPolicy
@@ -61,21 +59,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproduce.config import ProducerConfig
-    from aioproduce.drivers.base import Driver, Waiter
+    from aioproduce.drivers.base import Driver
     from aioproduce.metrics import MetricsSnapshot
     from aioproduce.records import Header, Headers, SilentBroker
     from aioproduce.spool.directory import SpoolDirectory
     from aioproduce.spool.health import SpoolHealth, TopicBacklog
     from aioproduce.spool.topic_queue import TopicQueue
     from aioproduce.spool.writer import SpoolWriter
-
-_log = logging.getLogger("aioproduce.spool")
-
-# Seconds between two looks for queues of dead workers.
-_ADOPT_EVERY: Final = 5.0
-# How long a queue is left alone that could not be opened, or of which the cluster took nothing for so long.
-_REFUSE_FOR: Final = 60.0
-_STUCK_AFTER: Final = 60.0
 
 
 @final
@@ -178,15 +168,12 @@ class SpooledProducer(StoredPath):
         self._measures = SpoolMeasures(config, time.time)
         self._service: ServiceDirectory | None = None
         self._queue: SpoolQueue | None = None
-        self._adopted: SpoolQueue | None = None
-        self._adoption: BackgroundTask | None = None
-        self._orphan: SpoolDirectory | None = None
-        self._next_look: Bell | None = None
-        self._refused: dict[str, float] = {}  # queues that are left alone, and until when
+        self._adoption: Adoption | None = None
         self._is_closed = False
         self._is_ending = False
         self._is_over = False
-        self._changes: list[Waiter] = []
+        # Told when a forwarder has settled something, and when something has ended.
+        self._changes = Changes(lambda: self._driver)
 
     @classmethod
     @hides_arguments
@@ -267,12 +254,16 @@ class SpooledProducer(StoredPath):
                 finally:
                     await queue.end()
             raise
-        self._adoption = start_task(self._adopt, self._adoption_has_ended, "aioproduce spool adoption")
+        if not self._is_closed:  # a close may come meanwhile
+            self._adoption = Adoption(
+                *(service, self._queue_in, self._driver, self._changes),
+                *(self._measures.remove_queue, self._forwarding.gives_up_after, self._has_failed),
+            )
 
     def _queue_in(self, directory: SpoolDirectory) -> SpoolQueue:
         return SpoolQueue(
             *(directory, self._settings, self._forwarding, lambda: self._driver, self._measures),
-            *(self._changed, self._has_failed),
+            *(self._changes.tell, self._has_failed),
         )
 
     @property
@@ -295,6 +286,8 @@ class SpooledProducer(StoredPath):
         if self._queue is None or self._is_closed:
             return
         self._is_closed = True
+        if self._adoption is not None:
+            self._adoption.take_no_more()
         try:
             await self._front.close()
             await self._drained(inf if timeout is None else self._driver.now() + timeout)
@@ -304,38 +297,28 @@ class SpooledProducer(StoredPath):
             start_task(self._end, self._has_ended, "aioproduce spool end")
             with self._driver.shielded():
                 while not self._is_over:
-                    await self._change(inf)
+                    await self._changes.wait(inf)
         self._check_alive()
 
     async def _end(self) -> None:
-        self._changed()
-        if self._next_look is not None:
-            self._next_look.ring()
-        while self._adoption is not None:
-            await self._change(inf)
+        self._changes.tell()
+        if self._adoption is not None:
+            await self._adoption.end()
         if self._queue is not None:
             await self._queue.end()
 
     def _has_ended(self, error: BaseException | None) -> None:
         self._is_over = True
         self._failure = self._failure or error
-        self._changed()
+        self._changes.tell()
 
     def _is_drained(self) -> bool:
         return all(queue.is_drained for queue in self._queues())
 
     def _queues(self) -> list[SpoolQueue]:
-        return [queue for queue in (self._queue, self._adopted) if queue is not None]
-
-    async def _change(self, deadline: float) -> bool:
-        """Wait until something was settled or has ended; return false at the deadline."""
-        waiter = self._driver.make_waiter()
-        self._changes.append(waiter)
-        try:
-            return await waiter.wait(deadline)
-        finally:
-            if waiter in self._changes:  # its time is over
-                self._changes.remove(waiter)
+        """Return its own queue and the one that it adopted, as far as they are there."""
+        adopted = None if self._adoption is None else self._adoption.queue
+        return [queue for queue in (self._queue, adopted) if queue is not None]
 
     async def _drained(self, deadline: float) -> None:
         """Wait until the queue is empty, at most until the deadline."""
@@ -343,13 +326,8 @@ class SpooledProducer(StoredPath):
             for queue in self._queues():
                 queue.hasten()
         while self._failure is None and not self._is_over and not self._is_drained():
-            if not await self._change(deadline):
+            if not await self._changes.wait(deadline):
                 return
-
-    def _changed(self) -> None:
-        """Notice that a forwarder has settled something, or that something has ended."""
-        while self._changes:
-            self._changes.pop().notify()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -437,11 +415,10 @@ class SpooledProducer(StoredPath):
 
     def backlog(self) -> dict[str, TopicBacklog]:
         """Return what waits, by topic, also in a queue that is adopted."""
-        if self._adopted is None:
-            return {} if self._queue is None else self._queue.backlog()
-        found = {} if self._queue is None else self._queue.backlog()
-        for topic, backlog in self._adopted.backlog().items():
-            found[topic] = combined([found[topic], backlog]) if topic in found else backlog
+        found: dict[str, TopicBacklog] = {}
+        for queue in self._queues():
+            for topic, backlog in queue.backlog().items():
+                found[topic] = combined([found[topic], backlog]) if topic in found else backlog
         return found
 
     # -- measuring ---
@@ -464,74 +441,6 @@ class SpooledProducer(StoredPath):
         producer = None if self._queue is None else self._queue.producer
         return producer or self._template
 
-    # -- adoption ---
-
-    async def _adopt(self) -> None:
-        """Forward the queues of dead workers, one after the other, until the close. It is never cancelled."""
-        self._next_look = Bell(self._driver)
-        try:
-            while not self._is_closed:
-                if self._orphan is None:
-                    await anyio.to_thread.run_sync(self._look_for_an_orphan)
-                directory, self._orphan = self._orphan, None
-                if directory is None:
-                    await self._next_look.wait(_ADOPT_EVERY)
-                else:
-                    await self._forward(directory)
-        finally:
-            if self._orphan is not None:
-                self._orphan.close()
-
-    def _look_for_an_orphan(self) -> None:
-        assert self._service is not None
-        now = self._driver.now()
-        self._refused = {path: until for path, until in self._refused.items() if until > now}
-        self._orphan = self._service.next_orphan(self._refused)
-
-    async def _forward(self, orphan: SpoolDirectory) -> None:
-        """Forward a queue whose worker is gone."""
-        try:
-            self._adopted = queue = await opened(lambda: orphan, self._queue_in)
-        except SpoolDirectoryError as error:
-            self._refused[orphan.path] = self._driver.now() + _REFUSE_FOR
-            _log.error("the spool leaves a queue without a worker as it is: %s", error)
-            return
-        _log.warning("the spool forwards %s, whose worker is gone", orphan.path)
-        try:
-            await queue.start()
-            progress, until = -1, 0.0
-            stuck_after = max(_STUCK_AFTER, self._forwarding.gives_up_after)
-            while not ((queue.is_drained and not queue.has_letters_to_send) or self._is_ending):
-                now = self._driver.now()
-                if queue.progress != progress:
-                    progress, until = queue.progress, now + stuck_after
-                elif now >= until:
-                    await anyio.to_thread.run_sync(self._look_for_an_orphan)
-                    if self._orphan is not None:
-                        self._leave(orphan, stuck_after)
-                        break
-                    until = self._driver.now() + stuck_after
-                await self._change(until)
-        finally:
-            await queue.end()
-            self._adopted = None
-            self._measures.remove_queue(queue.writer)
-            self._changed()  # a flush waits for it no more
-
-    def _leave(self, stuck: SpoolDirectory, seconds: float) -> None:
-        """Leave a queue of which the cluster takes nothing, for a while: another one waits."""
-        self._refused[stuck.path] = self._driver.now() + _REFUSE_FOR
-        _log.warning(
-            "the spool leaves %s for %g s: for %g s the cluster took nothing of it, and another queue waits",
-            *(stuck.path, _REFUSE_FOR, seconds),
-        )
-
-    def _adoption_has_ended(self, error: BaseException | None) -> None:
-        self._adoption = None
-        if error is not None:
-            self._has_failed(error)
-        self._changed()
-
     # -- parts ---
 
     @property
@@ -549,10 +458,9 @@ class SpooledProducer(StoredPath):
     def _has_failed(self, error: BaseException) -> None:
         if self._failure is None and not self._is_ending:
             self._failure = error
-            for queue in (self._queue, self._adopted):
-                if queue is not None:
-                    queue.give_up(error)
-        self._changed()
+            for queue in self._queues():
+                queue.give_up(error)
+        self._changes.tell()
 
     def _check_alive(self) -> None:
         if self._failure is not None:

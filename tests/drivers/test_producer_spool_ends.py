@@ -99,9 +99,9 @@ async def test_a_flush_ends_with_the_producer(cluster: FakeCluster, spool: Path,
     for _ in range(20):
         with pytest.raises(FlushTimeoutError):
             await producer.flush(0.001)
-    assert len(producer._changes) == 0
+    assert len(producer._changes._waiters) == 0
     flushing = spawn(producer.flush())
-    await until(lambda: producer._changes)
+    await until(lambda: producer._changes._waiters)
     await producer.close(0)
     with pytest.raises(ProducerClosedError, match="closed before its queue was empty"):
         await flushing
@@ -221,7 +221,7 @@ async def test_a_queue_that_cannot_be_looked_at_disturbs_nobody(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("aioproduce.spool.producer._ADOPT_EVERY", 0.01)
+    monkeypatch.setattr("aioproduce.spool.adoption._LOOK_EVERY", 0.01)
     async with (
         SpooledProducer(nobody, directory=spool) as first,
         SpooledProducer(nobody, directory=spool) as second,

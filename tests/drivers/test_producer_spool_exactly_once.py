@@ -577,7 +577,7 @@ async def test_a_group_that_is_denied_is_told_and_loses_nothing(cluster: FakeClu
 async def test_a_worker_commits_the_records_of_one_that_is_gone_once(
     cluster: FakeCluster, spool: Path, nobody: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aioproduce.spool.producer._ADOPT_EVERY", 0.01)
+    monkeypatch.setattr("aioproduce.spool.adoption._LOOK_EVERY", 0.01)
     async with _made(nobody, spool, max_block_ms=50) as first:
         async with _made(nobody, spool, max_block_ms=50) as second:
             await second.send_many("t", [b"3", b"4"])

@@ -34,7 +34,7 @@ __all__ = ["nobody", "spool"]
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for queues of dead workers without a pause that a test would wait for."""
-    monkeypatch.setattr("aioproduce.spool.producer._ADOPT_EVERY", 0.01)
+    monkeypatch.setattr("aioproduce.spool.adoption._LOOK_EVERY", 0.01)
 
 
 async def test_each_worker_has_a_queue_and_the_next_one_takes_the_lowest(
@@ -90,7 +90,7 @@ async def test_a_queue_that_is_in_use_or_damaged_is_not_adopted(
 async def test_a_close_that_comes_during_a_look_for_queues_does_not_wait_for_the_next_look(
     cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aioproduce.spool.producer._ADOPT_EVERY", inf)
+    monkeypatch.setattr("aioproduce.spool.adoption._LOOK_EVERY", inf)
     looks, may_end = threading.Event(), threading.Event()
 
     def slowly(service: ServiceDirectory, refused: set[str]) -> None:
@@ -283,7 +283,7 @@ async def test_a_queue_that_the_cluster_does_not_take_gives_way_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("aioproduce.spool.producer._STUCK_AFTER", 0.05)
+    monkeypatch.setattr("aioproduce.spool.adoption._STUCK_AFTER", 0.05)
     async with (
         SpooledProducer(nobody, directory=spool) as first,
         SpooledProducer(nobody, directory=spool) as second,
