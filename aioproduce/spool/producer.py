@@ -21,6 +21,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Self, final
 
+import anyio
 import anyio.to_thread
 
 from aioproduce._native.stored_send import StoredPath
@@ -169,6 +170,7 @@ class SpooledProducer(StoredPath):
         self._service: ServiceDirectory | None = None
         self._queue: SpoolQueue | None = None
         self._adoption: Adoption | None = None
+        self._starting: anyio.Event | None = None  # while it starts; a close waits for its end
         self._is_closed = False
         self._is_ending = False
         self._is_over = False
@@ -224,8 +226,16 @@ class SpooledProducer(StoredPath):
             SpoolDirectoryError: if the directory cannot be used.
             ProducerStateError: if the producer was started before.
         """
-        if self._service is not None:
+        if self._service is not None or self._starting is not None:
             raise ProducerStateError("a spooled producer is started once")
+        self._starting = has_ended = anyio.Event()
+        try:
+            await self._start()
+        finally:
+            self._starting = None
+            has_ended.set()
+
+    async def _start(self) -> None:
         self._service = service = await anyio.to_thread.run_sync(ServiceDirectory, self._directory_path)
         try:
             self._queue = queue = await opened(service.take, self._queue_in)
@@ -254,11 +264,10 @@ class SpooledProducer(StoredPath):
                 finally:
                     await queue.end()
             raise
-        if not self._is_closed:  # a close may come meanwhile
-            self._adoption = Adoption(
-                *(service, self._queue_in, self._driver, self._changes),
-                *(self._measures.remove_queue, self._forwarding.gives_up_after, self._has_failed),
-            )
+        self._adoption = Adoption(
+            *(service, self._queue_in, self._driver, self._changes),
+            *(self._measures.remove_queue, self._forwarding.gives_up_after, self._has_failed),
+        )
 
     def _queue_in(self, directory: SpoolDirectory) -> SpoolQueue:
         return SpoolQueue(
@@ -274,7 +283,7 @@ class SpooledProducer(StoredPath):
         self._driver.on_next_turn(callback)
 
     async def close(self, timeout: float | None = 5.0) -> None:
-        """Store what was sent, forward what is on disk, and close.
+        """Store what was sent, forward what is on disk, and close. A close during a start waits for its end.
 
         Args:
             timeout: Seconds for forwarding; the rest stays on disk, for the next start. `None` waits until the
@@ -283,6 +292,8 @@ class SpooledProducer(StoredPath):
         Raises:
             BaseException: what ended a part of it before.
         """
+        if self._starting is not None:
+            await self._starting.wait()
         if self._queue is None or self._is_closed:
             return
         self._is_closed = True

@@ -109,6 +109,34 @@ async def test_a_flush_ends_with_the_producer(cluster: FakeCluster, spool: Path,
         await producer.flush()
 
 
+async def test_a_close_during_a_start_waits_for_its_end(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests' loops fail if a task is left."""
+    producer = SpooledProducer(cluster.bootstrap_servers, directory=spool)
+    is_in, may_go = anyio.Event(), anyio.Event()
+    real = SpoolQueue.start
+
+    async def start(queue: SpoolQueue) -> None:
+        is_in.set()
+        await may_go.wait()
+        await real(queue)
+
+    monkeypatch.setattr(SpoolQueue, "start", start)
+    starting = spawn(producer.start())
+    await is_in.wait()
+    with pytest.raises(ProducerStateError, match="started once"):
+        await producer.start()
+    with pytest.raises(TimeoutError):
+        with anyio.fail_after(0.01):
+            await producer.close()
+    closing = spawn(producer.close())
+    may_go.set()
+    await closing
+    await starting
+    SpoolDirectory(str(spool / "queue-0")).close()  # nobody has its lock
+
+
 async def test_a_record_that_is_stored_during_a_close_is_told_so(
     cluster: FakeCluster, spool: Path, nobody: str, held: type[HeldDisk]
 ) -> None:
