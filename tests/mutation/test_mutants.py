@@ -1,14 +1,12 @@
-"""Which mutants a module has, what they are called, which are drawn; and that each can be compiled."""
+"""Which mutants a module has, what they are called, and which are drawn."""
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.mutation.mutants import Mutant, mutants_of, mutated_code, sample
-from tests.mutation.targets import targets
+from tests.mutation.mutants import mutants_of, mutated_code, sample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,18 +107,3 @@ def test_a_sample_is_in_proportion_and_stays_when_others_change(module: Path, tm
     again = sample({"box": both["box"], "small": mutants_of("small", small)}, 8, seed=3)
     assert again[:-1] == drawn[:-1]
     assert len(sample(both, 10_000, seed=3)) == len(both["box"]) + 1
-
-
-@pytest.fixture(scope="module")
-def of_targets() -> list[Mutant]:
-    return [mutant for name, path in targets().items() for mutant in mutants_of(name, path)]
-
-
-def test_names_of_the_real_mutants_are_unique(of_targets: list[Mutant]) -> None:
-    assert len({mutant.name for mutant in of_targets}) == len(of_targets) > 3000
-
-
-def test_real_mutants_compile_to_other_code(of_targets: list[Mutant]) -> None:
-    for mutant in of_targets[::150]:
-        original = compile(ast.parse(mutant.path.read_text(encoding="utf-8")), str(mutant.path), "exec")
-        assert mutated_code(mutant) != original
