@@ -1,4 +1,4 @@
-"""Forwards the queues of dead workers, beside a worker's own queue.
+"""Forwards the queues of dead workers, while a worker forwards its own queue.
 
 Invariants:
 
