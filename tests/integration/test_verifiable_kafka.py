@@ -142,10 +142,16 @@ async def test_signals_end_both_alike(kafka1: KafkaCluster, topic_name: str, num
         kafka1, "--topic", topic_name, "--throughput", "100", stop_with=number, lines_first=20
     )
 
+    not_sent = []
     for lines in (java, ours):
-        events = [json.loads(line) for line in lines]
-        assert [event["name"] for event in events[-2:]] == ["shutdown_complete", "tool_data"]
-        assert {event["name"] for event in events[1:-2]} == {"producer_send_success"}
+        _, *records, shutdown, tool_data = (json.loads(line) for line in lines)
+        assert (shutdown["name"], tool_data["name"]) == ("shutdown_complete", "tool_data")
+        not_sent.append([event for event in records if event["name"] != "producer_send_success"])
+    of_java, of_ours = not_sent
+    assert of_ours == []
+    # Its main thread may be in a send() when its shutdown hook closes the producer: 4 of 12 runs at 5,000/s.
+    assert all("producer" in event["message"].lower() and "closed" in event["message"] for event in of_java)
+    assert len(of_java) <= 1
     assert (shape(ours)[:20], shape(ours)[-2:]) == (shape(java)[:20], shape(java)[-2:])
 
 
