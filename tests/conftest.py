@@ -9,7 +9,7 @@ Loaded by pytest before any test module, and it must stay the first to import an
    starts Spark carries ``spark``.
 4. With ``AIOPRODUCE_REQUIRE_KAFKA=1`` (set by ``.ci/run`` in CI) a skip of such a test is a failure that says
    why.
-5. Hypothesis does not judge how fast examples come: no test has a limit by the clock.
+5. Hypothesis does not judge how fast examples come, and how long one takes: no test has a limit by the clock.
 6. Ctrl-C ends a wait, here and in the processes that tests start. A shell has what it starts in the background
    ignore SIGINT.
 """
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 # For tests/plugin, which runs pytest in pytest; only here may it be asked for.
 pytest_plugins = ["pytester", "tests.gate.plugin"]
 
-hypothesis.settings.register_profile("tests", suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("tests")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -205,8 +205,8 @@ async def test_a_buffer_that_stays_full(cluster: FakeCluster) -> None:
 
     outcome = await run_cli(
         *("perf", "--topic", "one", "--num-records", "5", "--record-size", "10000", "--json"),
-        *("-b", cluster.bootstrap_servers, "--producer-props", "buffer.memory=32768", "max.block.ms=100"),
-        *("batch.size=1", "linger.ms=0", "request.timeout.ms=400", "delivery.timeout.ms=500"),
+        *("-b", cluster.bootstrap_servers, "--producer-props", "buffer.memory=32768", "max.block.ms=500"),
+        *("batch.size=1", "linger.ms=0", "request.timeout.ms=1500", "delivery.timeout.ms=2000"),
     )
 
     assert outcome.code == 1
