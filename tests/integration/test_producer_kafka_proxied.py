@@ -169,6 +169,7 @@ async def test_five_lost_answers_and_the_leader_moves(proxied3: KafkaCluster, to
         traffics = {kind: Traffic(producer, topic_name, name=kind) for kind, producer in producers.items()}
         every, all_producers = list(traffics.values()), list(producers.values())
         await settle_after(every, 5)
+        await all_readable(proxied3, topic_name, every)
         end = await end_of(proxied3, topic_name)
 
         proxy.hold(broker=preferred, directions=[Direction.TO_CLIENT])
