@@ -312,7 +312,6 @@ class SpooledProducer(StoredPath):
         self._check_alive()
 
     async def _end(self) -> None:
-        self._changes.tell()
         if self._adoption is not None:
             await self._adoption.end()
         if self._queue is not None:

@@ -204,10 +204,11 @@ def _tests(name: str, title: str, minutes: float, path: str, **environment: str)
     return Entry(name, title, command, minutes, medians.of_junit, environment=environment, has_kafka=True)
 
 
-def _kills(name: str, mode: str) -> Entry:
+def _kills(name: str, mode: str, *options: str) -> Entry:
     """Kill a service with a queue that forwards in a mode."""
-    title = f"A service with a queue killed 100 times, a million records, brokers bounced: {mode}"
-    command = ("-m", "tests.spool.kill_forwarding", "--mode", mode, "--json")
+    how = " ".join((mode, *options))
+    title = f"A service with a queue killed 100 times, a million records, brokers bounced: {how}"
+    command = ("-m", "tests.spool.kill_forwarding", "--mode", mode, *options, "--json")
     return Entry(
         name, title, command, 10, medians.of_counts, ("--records", "20000", "--kills", "2"), has_kafka=True
     )
@@ -253,6 +254,7 @@ _PROOFS: Final = (
     _kills("kill-forwarding", "at-least-once"),
     _kills("kill-forwarding-direct", "direct"),
     _kills("kill-forwarding-exactly-once", "exactly-once"),
+    _kills("kill-forwarding-transaction-version-1", "exactly-once", "--transaction-version", "1"),
     Entry("kill-land", "land and compact killed, two million rows", ("-m", "tests.spark.kill_land", "--compact"), 8,
           medians.of_counts, ("--rows", "40000", "--kills", "1"), libraries=_SPARK, has_kafka=True),
     Entry("fuzz", "Hostile bytes, a minute for each target", ("-m", "tests.fuzz", "--seconds", "60", "--json"), 16,

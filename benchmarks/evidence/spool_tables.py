@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.evidence.markdown import count, table
 from benchmarks.evidence.tables import Documents, Render
 from benchmarks.spool.tables import PARTS
 from examples.outage.report import COUNTS
 
-KILLS: Final = ("kill-forwarding", "kill-forwarding-direct", "kill-forwarding-exactly-once")
-"""The results of a killed service, one for each mode."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KILLS: Final = (
+    *("kill-forwarding", "kill-forwarding-direct"),
+    *("kill-forwarding-exactly-once", "kill-forwarding-transaction-version-1"),
+)
+"""The results of a killed service: one for each mode, and exactly once also with `transaction.version` 1."""
 
 
 def outage(entry: str) -> Render:
@@ -40,7 +46,13 @@ def kill_forwarding(documents: Documents) -> str:
     every = [documents[entry]["figures"] for entry in KILLS if entry in documents]
     done = {"kills": "kills of the service", "bounces": "brokers stopped or killed"}
     rows = [[text, *(count(each[name]) for each in every)] for name, text in {**done, **COUNTS}.items()]
-    return table(("count", *(each["mode"] for each in every)), rows)
+    return table(("count", *map(_mode, every)), rows)
+
+
+def _mode(figures: Mapping[str, Any]) -> str:
+    version = figures.get("transaction_version")
+    mode: str = figures["mode"]
+    return mode if version is None else f"{mode}, transaction.version {version}"
 
 
 def spool(documents: Documents) -> str:

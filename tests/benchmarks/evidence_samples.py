@@ -356,6 +356,7 @@ FIGURES: dict[str, Any] = {
     "kill-forwarding": _KILLED | {"mode": "at-least-once"},
     "kill-forwarding-direct": _KILLED | {"mode": "direct"},
     "kill-forwarding-exactly-once": _KILLED | {"mode": "exactly-once"},
+    "kill-forwarding-transaction-version-1": _KILLED | {"mode": "exactly-once", "transaction_version": 1},
     "kill-land": {"sent": 2_000_000, "rows": 2_000_000, "lost": 0, "duplicated": 0, "is_right": True},
     "fuzz": [{"name": "sender", "runs": 1000, "edges": 300, "crash": None}],
     "mutation": [{"mutant": "a", "status": "killed"}, {"mutant": "b", "status": "survived"}],

@@ -226,6 +226,7 @@ def run(plan: Plan, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
         "bounces": bouncer.bounces,
         "seconds": round(time.monotonic() - began_at, 1),
         "mode": plan.mode,
+        "transaction_version": plan.transaction_version,
         "wrong": wrong,
     }
 
