@@ -128,7 +128,7 @@ def build_info() -> BuildInfo:
 
     Example:
         >>> print(aioproduce.build_info())
-        aioproduce 0.1.0, compiled (Cython 3.3.1, GCC 12.2.0 -O1 -g0 or -O3 -g0); CPython 3.11.7 on Linux ...
+        aioproduce 0.1.0, compiled (Cython 3.3.1, GCC 12... -O1 -g0 or -O3 -g0); CPython 3.11... on Linux ...
         >>> aioproduce.build_info().compiled
         True
     """

@@ -16,7 +16,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import socket
 import struct
@@ -148,8 +147,7 @@ class Link:
             for direction, end in ((Direction.TO_BROKER, far_writer), (Direction.TO_CLIENT, writer)):
                 rng = random.Random(self._rng.getrandbits(64))
                 self._ways[direction] = _Way(self._shapes[direction], rng, end)
-            with contextlib.suppress(_LinkEndedError):
-                await self._carry_until_the_end(reader, far_reader)
+            await self._carry_until_the_end(reader, far_reader)
             # What was written before the end must still get out, for as long as the far end takes.
             await asyncio.gather(*(each.wait_closed() for each in self._writers), return_exceptions=True)
         finally:
@@ -177,8 +175,8 @@ class Link:
                 tasks.create_task(self._read(Direction.TO_CLIENT, far_reader, self._answer))
                 for direction in Direction:
                     tasks.create_task(self._write(direction))
-        except* _LinkEndedError as ended:
-            raise _LinkEndedError from ended
+        except* _LinkEndedError:
+            pass  # raised so that the other tasks of the group end too
 
     # Reading
 
