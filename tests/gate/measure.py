@@ -49,6 +49,8 @@ TOKEN_NAME: Final = "AIOPRODUCE_GATE_TREE"
 
 LOST_CPU_S: Final = 0.001
 """Processor time of threads that ended, and that nobody saw, which is not worth an estimate."""
+NOBODY: Final = object()
+"""The owner of a process that was there before anything was measured: what it does is nobody's cost."""
 REMEMBERED_S: Final = 1.0
 """From how much processor time the share of the run queue is learned."""
 
@@ -65,7 +67,8 @@ class Process:
         cpu: Its own processor time.
         ended: That of its children that ended and that it has waited for.
         threads: Processor time and time in the run queue by thread.
-        owner: The owner that pays when it runs during a test that does not use it; None: the running test.
+        owner: The owner that pays when it runs during a test that does not use it; None: the running test;
+            `NOBODY`: nobody.
         is_orphan: Nobody of the tree will wait for it.
     """
 
@@ -195,10 +198,9 @@ class Tree:
         self._threads: dict[int, tuple[float, float]] = {}
         self._wall = self._stolen_at = time.perf_counter()
         self._cpu = self._own_cpu = self._own_queue = self._ended = self._stolen = 0.0
-        # What is there already is nobody's cost.
         self.read()
         self._stolen = self._stolen_until_now()
-        self._newborn.clear()
+        self.adopt(NOBODY)
 
     @staticmethod
     def is_possible() -> bool:
@@ -283,7 +285,7 @@ class Tree:
                 continue
             came_back += now.ended - process.ended
             process.is_orphan = now.parent != self._me and now.parent not in self._living
-            if now.cpu != process.cpu:
+            if now.cpu != process.cpu and process.owner is not NOBODY:
                 did.append((process.owner, now.cpu - process.cpu, self._queue_of(process)))
             process.cpu, process.ended = now.cpu, now.ended
         return did, gone, came_back

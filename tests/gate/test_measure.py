@@ -89,6 +89,31 @@ def test_what_nobody_saw_waited_as_long_as_others_lately() -> None:
     assert contention.queue_of(0.1) == pytest.approx(0.2, rel=0.01)
 
 
+def test_a_process_that_was_there_before_is_nobodys_cost() -> None:
+    """As a broker of the session is, when a test of the gate measures in the process of the gate."""
+    burn = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
+    script = f"print(1, flush=True)\ninput()\n{burn}print(2, flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        tree = Tree()
+        try:
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            lives = tree.read()
+            process.communicate(b"\n")
+            end = tree.read()
+        finally:
+            tree.close()
+
+    assert lives.living == end.living == []
+    assert lives.cpu + end.cpu < 0.3 - TICKS
+
+
 def test_the_environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_NAME, "of a run outside")
     tree = Tree()
