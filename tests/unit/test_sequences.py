@@ -6,6 +6,8 @@ stands for which); those that need a sender are in test_sender_idempotent.py and
 
 from __future__ import annotations
 
+from uuid import UUID, uuid4
+
 import pytest
 
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD
@@ -173,6 +175,41 @@ def test_only_the_first_unanswered_batch_may_be_repeated() -> None:
     assert not manager.may_send(second)
     manager.batch_succeeded(first)
     assert manager.may_send(second)
+
+
+@pytest.mark.parametrize("first_goes_to", ["old", "new"])
+def test_a_topic_that_was_made_again_has_acknowledged_nothing(first_goes_to: str) -> None:
+    """Its leader accepts any first sequence: if it refused the first batch and took the second, the first would be
+    a repetition that it never accepts.
+    """
+    ids = {"old": uuid4(), "new": uuid4()}
+    manager = ready()
+
+    def to(topic: str) -> ProducerBatch:
+        batch = make_batch()
+        batch.topic_id = ids[topic]
+        return batch
+
+    def goes(batch: ProducerBatch) -> ProducerBatch:
+        assert manager.may_send(batch)
+        manager.assign_sequence(batch)
+        batch.begin_attempt()
+        return batch
+
+    manager.batch_succeeded(goes(to("old")))
+    first = goes(to(first_goes_to))
+
+    assert not manager.may_send(to("new"))
+    first.topic_id = ids["new"]
+    assert manager.may_send(first)
+    assert not manager.may_send(to("new"))
+    manager.batch_succeeded(first)
+
+    goes(to("new"))
+    # An equal id is the same topic.
+    assert manager.may_send(to("new"))
+    ids["new"] = UUID(str(ids["new"]))
+    assert manager.may_send(to("new"))
 
 
 def test_before_anything_is_acknowledged_one_batch_is_on_its_way() -> None:

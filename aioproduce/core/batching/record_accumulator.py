@@ -391,6 +391,8 @@ class RecordAccumulator:
                 break
             served.add(queue)
             self.readiness.ready.remove(queue)
+            topic = self._metadata.topic(batch.topic)
+            batch.topic_id = None if topic is None else topic.topic_id
             if self._sequences is not None and not self._sequences.may_send(batch):
                 self.readiness.block(queue)
                 continue
@@ -412,8 +414,6 @@ class RecordAccumulator:
         if self._sequences is not None:
             self._sequences.assign_sequence(batch)
         batch.sent_leader_epoch = queue.leader_epoch
-        topic = self._metadata.topic(batch.topic)
-        batch.topic_id = None if topic is None else topic.topic_id
         batch.begin_attempt(self._is_transactional)
 
     def compressed(self, batch: ProducerBatch, records: bytes, now: float) -> None:

@@ -6,8 +6,11 @@ from aioproduce.core.batching.producer_batch cimport ProducerBatch
 cdef class _PartitionSequences:
     cdef public object producer
     cdef public Py_ssize_t next, last_acked
+    cdef public object acked_topic_id
     cdef public list in_flight
     cdef public object unresolved_until
+
+    cdef bint has_acked_in(self, object topic_id) except -1
 
 
 @cython.final

@@ -15,7 +15,8 @@ Invariants:
 4. Until a partition has acknowledged a batch under the producer id and epoch, it has one batch in flight at a
    time. A broker that does not know the producer accepts any sequence (KIP-360), so it could refuse the first
    batch, accept the second, and report the first's repetition as a gap: then 3 would not hold. Within a transaction
-   of version 2 brokers accept only sequence 0 as the first (KIP-890), so batches need not wait there.
+   of version 2 brokers accept only sequence 0 as the first (KIP-890), so batches need not wait there. A topic
+   that was deleted and made again has acknowledged nothing: it has another id (KIP-516).
 5. A partition has at most as many unanswered batches as a broker remembers of a producer (5), over all
    connections: the broker would report the repetition of an older batch as a gap.
 6. A partition moves to a new epoch only when nothing of it is in flight under the old one.
@@ -33,6 +34,8 @@ from aioproduce.core.state_table import StateTable
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from aioproduce.core.batching.produce_transaction import ProduceTransaction
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.records import TopicPartition
@@ -101,15 +104,17 @@ class _PartitionSequences:
             those that wait for a retry.
         next: The sequence of the next new batch.
         last_acked: The last acknowledged record's sequence; `NO_SEQUENCE` if none is acknowledged.
+        acked_topic_id: The id of the topic that acknowledged it; `None` from brokers older than 2.8.
         unresolved_until: The sequence after a batch whose fate is unknown; `None` if there is no such batch.
     """
 
-    __slots__ = ("in_flight", "last_acked", "next", "producer", "unresolved_until")
+    __slots__ = ("acked_topic_id", "in_flight", "last_acked", "next", "producer", "unresolved_until")
 
     def __init__(self) -> None:
         self.producer = NO_PRODUCER_ID
         self.next = 0
         self.last_acked = NO_SEQUENCE
+        self.acked_topic_id: UUID | None = None
         self.in_flight: list[ProducerBatch] = []
         self.unresolved_until: int | None = None
 
@@ -121,6 +126,12 @@ class _PartitionSequences:
         for batch in self.in_flight:
             batch.set_sequence(producer, self.next)
             self.next = next_sequence(self.next, batch.record_count)
+
+    def has_acked_in(self, topic_id: UUID | None) -> bool:
+        if self.last_acked == NO_SEQUENCE:
+            return False
+        # Comparing two ids costs a call, and the metadata keep an id as long as it is the same.
+        return self.acked_topic_id is topic_id or self.acked_topic_id == topic_id
 
     def has_acked_beyond(self, batch: ProducerBatch) -> bool:
         # A leader that lost the producer's state (an unclean election) accepts any first sequence, so a later batch
@@ -223,7 +234,10 @@ class Sequences:
     # -- sending ---
 
     def may_send(self, batch: ProducerBatch) -> bool:
-        """Return whether this batch, the first of its partition's queue, may be sent now."""
+        """Return whether this batch, the first of its partition's queue, may be sent now.
+
+        Its `topic_id` is that of the topic that it would go to.
+        """
         if self._state is not _READY:
             return False
         transaction = self.transaction
@@ -235,7 +249,7 @@ class Sequences:
         if partition.in_flight:
             if partition.producer != self._producer:
                 return False
-            if partition.last_acked == NO_SEQUENCE and not (
+            if not partition.has_acked_in(batch.topic_id) and not (
                 transaction is not None and transaction.has_checked_beginnings
             ):
                 return False
@@ -288,6 +302,7 @@ class Sequences:
         last = next_sequence(batch.base_sequence, batch.record_count - 1)
         if partition.last_acked == NO_SEQUENCE or is_later(last, partition.last_acked):
             partition.last_acked = last
+            partition.acked_topic_id = batch.topic_id
 
     def batch_failed(self, batch: ProducerBatch) -> None:
         """Note that a batch failed: by an error, by its time-out, or because its retries are used up."""
