@@ -23,6 +23,7 @@ REPOSITORY: Final = Path(__file__).parents[2]
 Figures = dict[str, dict[str, float]]
 """Per record: mode, then figure."""
 
+WORLD: Final = "world.so"
 _CALLGRIND_HEADER: Final = "#include <valgrind/callgrind.h>\n"
 
 
@@ -61,7 +62,7 @@ def instructions(keep: Path | None = None, *of: str) -> Figures:
         raise CannotMeasureError("valgrind is not installed: instructions cannot be counted")
     with TemporaryDirectory() as folder:
         out = Path(folder) / "callgrind"
-        preloaded = _world(Path(folder), has_callgrind=True)
+        preloaded = Path(_world(has_callgrind=True).name) / WORLD
         counts = _run(
             [
                 valgrind,
@@ -88,8 +89,8 @@ def instructions(keep: Path | None = None, *of: str) -> Figures:
 
 
 def _plainly(what: str, *of: str) -> Figures:
-    with TemporaryDirectory() as folder:
-        return _per_record(_run([sys.executable], what, _world(Path(folder), has_callgrind=False), *of))
+    preloaded = Path(_world(has_callgrind=False).name) / WORLD
+    return _per_record(_run([sys.executable], what, preloaded, *of))
 
 
 def _per_record(counts: Counts) -> Figures:
@@ -123,8 +124,9 @@ def _run(command: list[str], what: str, preloaded: Path, *of: str) -> Counts:
     return counts
 
 
-def _world(folder: Path, *, has_callgrind: bool) -> Path:
-    """Compile what is preloaded."""
+@functools.cache
+def _world(*, has_callgrind: bool) -> TemporaryDirectory[str]:
+    """The folder of what is preloaded, compiled once in a process: a busy disk lets whoever writes a file wait."""
     if sys.platform != "linux":
         raise CannotMeasureError("a process's clock is replaced by LD_PRELOAD, which is Linux's")
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
@@ -132,11 +134,11 @@ def _world(folder: Path, *, has_callgrind: bool) -> Path:
         raise CannotMeasureError("there is no C compiler for the clock that is preloaded")
     if has_callgrind and not _compiles(compiler, _CALLGRIND_HEADER):
         raise CannotMeasureError("valgrind/callgrind.h is not installed: instructions cannot be counted")
-    library = folder / "world.so"
+    folder = TemporaryDirectory()
     options = ["-O2", "-shared", "-fPIC", *(["-DHAS_CALLGRIND"] if has_callgrind else [])]
     source = Path(__file__).with_name("world.c")
-    subprocess.run([compiler, *options, str(source), "-o", str(library)], check=True)
-    return library
+    subprocess.run([compiler, *options, str(source), "-o", str(Path(folder.name, WORLD))], check=True)
+    return folder
 
 
 @functools.cache
