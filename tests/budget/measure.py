@@ -126,7 +126,7 @@ def _run(command: list[str], what: str, preloaded: Path, *of: str) -> Counts:
 
 @functools.cache
 def _world(*, has_callgrind: bool) -> TemporaryDirectory[str]:
-    """The folder of what is preloaded, compiled once in a process: a busy disk lets whoever writes a file wait."""
+    """The folder of what is preloaded, compiled once in a process: who writes files waits while a disk is busy."""
     if sys.platform != "linux":
         raise CannotMeasureError("a process's clock is replaced by LD_PRELOAD, which is Linux's")
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
