@@ -109,8 +109,11 @@ async def _trouble(cluster: FakeCluster) -> None:
         for broker in range(len(cluster.ports)):
             await asyncio.sleep(_PEACE_SECONDS)
             cluster.faults.stall(broker)
-            await asyncio.sleep(_STALL_SECONDS)
-            cluster.faults.resume(broker)
+            try:
+                await asyncio.sleep(_STALL_SECONDS)
+            finally:
+                # Also when the demo ends: the producer's close would wait for this broker until the records expire.
+                cluster.faults.resume(broker)
             await asyncio.sleep(_PEACE_SECONDS)
             cluster.faults.fail_produce(_NOT_LEADER, times=20)
             await asyncio.sleep(_PEACE_SECONDS)

@@ -242,6 +242,9 @@ class Dashboard:
                 number = sample.number
                 head = f"id: {self.feed.run}.{number}\ndata: ".encode()
                 await _send_event(send, head + sample.encoded + b"\n\n")
+                # A server's send() waits only while much is unsent. Without a turn of the loop here, a client that
+                # left would get the whole history, and asyncio would log a warning for each event after the fifth.
+                await anyio.lowlevel.checkpoint()
 
     async def _until_ended(self, scope: anyio.CancelScope) -> None:
         with anyio.move_on_after(self._stream_seconds):

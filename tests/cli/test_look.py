@@ -21,11 +21,13 @@ import httpx
 import pytest
 from rich.console import Console
 
+import aioproduce.cli.load
 import aioproduce.cli.top
 from aioproduce.cli.load import Load
 from aioproduce.cli.top import Screen, watch
 from aioproduce.dashboard import serve
 from aioproduce.testing import FakeCluster
+from aioproduce.testing.fake_cluster.faults import Faults
 from tests.cli.command import COMMAND, ENVIRONMENT, finish, run_cli, start_cli
 from tests.dashboard.scripted import ScriptedSource
 
@@ -61,6 +63,31 @@ async def test_a_demo_until_ctrl_c(number: signal.Signals) -> None:
     process.send_signal(number)
     outcome = await finish(process)
     assert (outcome.code, outcome.err) == (0, "")
+
+
+async def test_a_demo_that_ends_in_a_fault_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The close of the demo's producer waited two minutes for a broker that nobody resumed any more."""
+    monkeypatch.setattr(aioproduce.cli.load, "_PEACE_SECONDS", 0.0)
+    monkeypatch.setattr(aioproduce.cli.load, "_STALL_SECONDS", 3600.0)
+    is_stalled = asyncio.Event()
+    ended_while: list[bool] = []
+    stall, resume = Faults.stall, Faults.resume
+
+    def stalls(faults: Faults, broker: int) -> None:
+        stall(faults, broker)
+        is_stalled.set()
+
+    def resumes(faults: Faults, broker: int) -> None:
+        ended_while.append(faults.is_stalled(broker))
+        resume(faults, broker)
+
+    monkeypatch.setattr(Faults, "stall", stalls)
+    monkeypatch.setattr(Faults, "resume", resumes)
+    async with aioproduce.cli.load.demo(500.0, 100, print) as producer:
+        await is_stalled.wait()
+        late = await producer.send("orders", b"in the stall", partition=0)
+    assert ended_while == [True]
+    assert (await late).partition == 0
 
 
 async def test_a_load_on_a_cluster(cluster: FakeCluster) -> None:

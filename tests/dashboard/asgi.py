@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 Message = MutableMapping[str, Any]
-Application = Callable[
-    [MutableMapping[str, Any], Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]],
-    Awaitable[None],
-]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class Exchange:
@@ -44,7 +43,7 @@ class Exchange:
 
     async def ask(self, application: Application) -> Exchange:
         try:
-            await application(self.scope, self._receive, self._send)
+            await application(self.scope, self.receive, self.send)
         finally:
             self._is_over = True
             self._came.set()
@@ -63,11 +62,11 @@ class Exchange:
         blocks = self.body.decode().split("\n\n")[:-1]
         return [dict(line.split(": ", 1) for line in block.split("\n")) for block in blocks]
 
-    async def _receive(self) -> Message:
+    async def receive(self) -> Message:
         await self.is_gone.wait()
         return {"type": "http.disconnect"}
 
-    async def _send(self, message: Message) -> None:
+    async def send(self, message: Message) -> None:
         await self.reads.wait()
         if message["type"] == "http.response.start":
             self.status = message["status"]

@@ -18,7 +18,7 @@ import pytest
 
 import aioproduce.dashboard
 from aioproduce.dashboard import Dashboard
-from tests.dashboard.asgi import Exchange
+from tests.dashboard.asgi import Exchange, Message, Receive, Send
 from tests.dashboard.scripted import ScriptedSource
 
 STATIC = Path(aioproduce.dashboard.__file__).parent / "static"
@@ -133,6 +133,29 @@ async def test_a_client_that_went_costs_nothing() -> None:
         assert dashboard.streams == 1
         exchange.is_gone.set()
         await asking
+    assert dashboard.streams == 0
+
+
+async def test_a_client_that_went_is_not_sent_the_history() -> None:
+    """A server's send() returns at once: a stream that never lets the loop run does not learn that its client left.
+
+    asyncio then wrote a warning for each event: "socket.send() raised exception."
+    """
+    dashboard = Dashboard(ScriptedSource(), interval=3600.0)
+    for number in range(50):
+        dashboard.feed.sample(float(number), float(number))
+    gone = Exchange("/events")
+
+    async def send(message: Message) -> None:
+        await gone.send(message)
+        if gone.body.count(b"id: ") == 2:
+            gone.is_gone.set()
+
+    async def application(scope: Message, receive: Receive, _: Send) -> None:
+        await dashboard(scope, receive, send)
+
+    await gone.ask(application)
+    assert 2 <= gone.body.count(b"id: ") < 5
     assert dashboard.streams == 0
 
 
