@@ -160,17 +160,25 @@ async def test_a_disk_that_hangs_does_not_hang_the_end_of_the_process(tmp_path: 
 
 
 FULL = """
-import asyncio, pathlib, resource, sys
+import asyncio, logging, pathlib, resource, sys
 from aioproduce import Producer
 from aioproduce.reporters.json_lines import JsonLinesReporter
 
 async def main():
     path = pathlib.Path(sys.argv[1])
+    failed = asyncio.Event()
+
+    class Told(logging.Handler):
+        def emit(self, record):
+            failed.set()
+
+    logging.basicConfig()
+    logging.getLogger("aioproduce").addHandler(Told())
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     async with JsonLinesReporter(Producer("localhost:1"), path, period=0.02):
-        while not path.exists() or path.stat().st_size < 100:
-            await asyncio.sleep(0.01)
+        # Not until the file has 100 bytes: the thread may write them, and its next bytes under the other limit.
+        await failed.wait()
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         while path.stat().st_size <= 10_000:
             await asyncio.sleep(0.01)
