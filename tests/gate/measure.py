@@ -333,14 +333,15 @@ class Tree:
         self._ended += here
         # Who ended without anybody of the tree waiting for it is in no sum.
         counted = sum(process.cpu + process.ended for process in gone if not process.is_orphan)
-        new = max(0.0, here + came_back - counted)
-
         before = {process.pid: process.threads.get(process.pid, (0.0, 0.0)) for process in gone}
         seen_cpu = seen_queue = 0.0
         for pid, (cpu, queue) in self._endings.children().items():
             if pid not in self._living:
                 seen_cpu += cpu - before.get(pid, (0.0, 0.0))[0]
                 seen_queue += queue - before.get(pid, (0.0, 0.0))[1]
+        # A process that ended with its parent, which had not waited for it, was counted and is in no sum. What was seen
+        # of others must not vanish behind it.
+        new = max(0.0, seen_cpu, here + came_back - counted)
         return new, seen_queue, max(0.0, new - seen_cpu)
 
     def _read_stolen(self, now: float, wall: float) -> float:
