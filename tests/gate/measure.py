@@ -339,8 +339,8 @@ class Tree:
             if pid not in self._living:
                 seen_cpu += cpu - before.get(pid, (0.0, 0.0))[0]
                 seen_queue += queue - before.get(pid, (0.0, 0.0))[1]
-        # A process that ended with its parent, which had not waited for it, was counted and is in no sum. What was seen
-        # of others must not vanish behind it.
+        # A process that ended with its parent, which had not waited for it, was counted and is in no sum. What was
+        # seen of others must not vanish behind it.
         new = max(0.0, seen_cpu, here + came_back - counted)
         return new, seen_queue, max(0.0, new - seen_cpu)
 
