@@ -334,9 +334,10 @@ class Tree:
         # Who ended without anybody of the tree waiting for it is in no sum.
         counted = sum(process.cpu + process.ended for process in gone if not process.is_orphan)
         before = {process.pid: process.threads.get(process.pid, (0.0, 0.0)) for process in gone}
+        nobodys = {process.pid for process in gone if process.owner is NOBODY}
         seen_cpu = seen_queue = 0.0
         for pid, (cpu, queue) in self._endings.children().items():
-            if pid not in self._living:
+            if pid not in self._living and pid not in nobodys:
                 seen_cpu += cpu - before.get(pid, (0.0, 0.0))[0]
                 seen_queue += queue - before.get(pid, (0.0, 0.0))[1]
         # A process that ended with its parent, which had not waited for it, was counted and is in no sum. What was
