@@ -340,10 +340,10 @@ class Tree:
             if pid not in self._living and pid not in nobodys:
                 seen_cpu += cpu - before.get(pid, (0.0, 0.0))[0]
                 seen_queue += queue - before.get(pid, (0.0, 0.0))[1]
-        # A process that ended with its parent, which had not waited for it, was counted and is in no sum. What was
-        # seen of others must not vanish behind it.
-        new = max(0.0, seen_cpu, here + came_back - counted)
-        return new, seen_queue, max(0.0, new - seen_cpu)
+        # A process whose living parent ignores SIGCHLD was counted, too, and is in no sum. What was seen of others
+        # must not vanish behind it.
+        new = max(seen_cpu, here + came_back - counted)
+        return new, seen_queue, new - seen_cpu
 
     def _read_stolen(self, now: float, wall: float) -> float:
         """What a hypervisor took from one processor, in proportion; a short stretch is passed over."""

@@ -56,7 +56,7 @@ def sleep() -> None:
 
 
 class Living:
-    """A process that has used processor time and lives: a child, or one whose parent has ended."""
+    """A process that has used processor time and lives: a child, its child, or one whose parent has ended."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
@@ -77,6 +77,28 @@ class Living:
         subprocess.run([*PYTHON, script], stdin=stdin, stdout=told, check=True)
         os.read(stdout, 100)
 
+    def unawaited(self) -> None:
+        """A child and its child, whose end the kernel tells nobody: its time is in no sum."""
+        stdin, self._write = os.pipe()
+        script = (
+            "import os, signal, subprocess, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+            f"subprocess.Popen({[*PYTHON, BURN_AND_LIVE]!r})\nos.close(1)\ntime.sleep(60)"
+        )
+        self.process = subprocess.Popen([*PYTHON, script], stdin=stdin, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+
+    def end_of_unawaited(self) -> None:
+        """The child's child ends, and another child works."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        assert self._write is not None
+        os.close(self._write)
+        self.process.stdout.read()
+        in_a_child()
+        self.process.kill()
+        self.process.wait()
+
     def nothing_more(self) -> None:
         """What was counted while it lived must not be counted again."""
         sleep()
@@ -94,6 +116,8 @@ CASES: Final[dict[str, Callable[[], None]]] = {
     "sleep": sleep,
     "living child": LIVING.child,
     "living grandchild": LIVING.grandchild,
+    "living unawaited": LIVING.unawaited,
+    "end of the unawaited": LIVING.end_of_unawaited,
     "nothing more": LIVING.nothing_more,
     "its end": LIVING.end,
 }

@@ -51,6 +51,15 @@ def test_a_process_that_lives_on_is_counted_once(kind: str) -> None:
     assert end["cpu"] < BESIDES
 
 
+def test_an_end_that_nobody_waits_for_hides_no_work() -> None:
+    """What it used was counted while it lived. No sum of ended children has it, so others' work seemed less."""
+    lives, end = measured("living unawaited", "end of the unawaited")
+
+    assert BURNT - TICKS <= lives["cpu"] <= BURNT + 2 * BESIDES
+    assert BURNT - TICKS <= end["cpu"] <= BURNT + 2 * BESIDES
+    assert end["waiting"] < BESIDES
+
+
 @pytest.fixture
 def one_loaded_cpu() -> Iterator[int]:
     """A processor on which another process wants to run all the time."""

@@ -170,7 +170,8 @@ async def main():
 
     class Told(logging.Handler):
         def emit(self, record):
-            failed.set()
+            if "failed and continues" in record.getMessage():
+                failed.set()
 
     logging.basicConfig()
     logging.getLogger("aioproduce").addHandler(Told())
