@@ -69,13 +69,14 @@ async def test_a_demo_that_ends_in_a_fault_does_not_wait_for_it(monkeypatch: pyt
     """The close of the demo's producer waited two minutes for a broker that nobody resumed any more."""
     monkeypatch.setattr(aioproduce.cli.load, "_PEACE_SECONDS", 0.0)
     monkeypatch.setattr(aioproduce.cli.load, "_STALL_SECONDS", 3600.0)
-    is_stalled = asyncio.Event()
+    is_to_stall = asyncio.Event()
+    told: list[tuple[Faults, int]] = []
     ended_while: list[bool] = []
     stall, resume = Faults.stall, Faults.resume
 
     def stalls(faults: Faults, broker: int) -> None:
-        stall(faults, broker)
-        is_stalled.set()
+        told.append((faults, broker))
+        is_to_stall.set()
 
     def resumes(faults: Faults, broker: int) -> None:
         ended_while.append(faults.is_stalled(broker))
@@ -84,7 +85,11 @@ async def test_a_demo_that_ends_in_a_fault_does_not_wait_for_it(monkeypatch: pyt
     monkeypatch.setattr(Faults, "stall", stalls)
     monkeypatch.setattr(Faults, "resume", resumes)
     async with aioproduce.cli.load.demo(500.0, 100, print) as producer:
-        await is_stalled.wait()
+        await is_to_stall.wait()
+        # Only now does the broker stall: a producer that does not know the cluster may have it as its bootstrap
+        # server, and `send()` would wait for `request.timeout.ms`.
+        await (await producer.send("orders", b"before the stall", partition=0))
+        stall(*told[0])
         late = await producer.send("orders", b"in the stall", partition=0)
     assert ended_while == [True]
     assert (await late).partition == 0
