@@ -55,7 +55,7 @@ def sums(run: dict[str, Any], by: str) -> dict[str, Row]:
     if by == "row":
         return {name: Row(**figures) for name, figures in run["rows"].items()}
     if by == "test":
-        figures_of = ("cpu_s", "waiting_s", "surely_s", "wall_s")
+        figures_of = ("cpu_s", "waiting_s", "surely_s", "wall_s", "loops")
         return {each["test"]: Row(1, *(each[name] for name in figures_of)) for each in run["slowest"]}
     found: dict[str, Row] = defaultdict(Row)
     for name, figures in run["functions"].items():
@@ -65,7 +65,7 @@ def sums(run: dict[str, Any], by: str) -> dict[str, Row]:
     return dict(found)
 
 
-def table_of(rows: dict[str, Row], by: str, top: int, budget: Budget, slowness: float) -> Table:
+def table_of(rows: dict[str, Row], by: str, top: int, budget: Budget) -> Table:
     """The costliest, and the sum of all."""
     table = Table(
         title="What the tests cost, in seconds", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
@@ -77,15 +77,14 @@ def table_of(rows: dict[str, Row], by: str, top: int, budget: Budget, slowness: 
     order = sorted(rows.items(), key=lambda each: -each[1].cpu_s - each[1].waiting_s)
     for name, row in order[:top]:
         # Not as markup: it takes a parameter in brackets away.
-        table.add_row(Text(name), *cells(row, budget.rows.get(name), slowness, with_budget=by == "row"))
-    total = Row()
-    for row in rows.values():
-        total.add(row)
+        table.add_row(
+            Text(name), *cells(row, budget.rows.get(name), budget.slowness(row), with_budget=by == "row")
+        )
     left_out = len(order) - top
     table.add_section()
     table.add_row(
         f"all {len(order)}, {left_out} not shown" if left_out > 0 else "all",
-        *cells(total, None, slowness, with_budget=by == "row"),
+        *cells(ledger.total_of(rows.values()), None, 1.0, with_budget=by == "row"),
     )
     return table
 
@@ -118,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     budget = Budget.read(options.budget)
     rows = {name: row for name, row in sums(run, options.by).items() if name.startswith(options.only)}
     console = Console()
-    console.print(table_of(rows, options.by, options.top, budget, budget.slowness(run["environment"])))
+    console.print(table_of(rows, options.by, options.top, budget))
     told = run["environment"]
     console.print(f"{told['python']}, {told['machine']}" + ("" if run["is_whole"] else "; not a whole run"))
     return 0

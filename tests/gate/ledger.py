@@ -12,8 +12,9 @@ Spark, a Chromium), a fixture of the session, or pytest itself. No cost is in tw
    time of the same work differs by a third on a machine whose other hyperthread is busy.
 3. Tests that are marked `extended` or `native` are measured and not judged: they are no part of the fast
    gate.
-4. Recorded processor time is that of one machine. On a slower one every budget and limit of processor time
-   grows in proportion to a reference loop; on a faster one none shrinks. Waiting is the same everywhere.
+4. Recorded processor time is that of one machine at one time. Where a row or a test ran slower, its budget or
+   limit of processor time grows in proportion to a reference loop that was measured while it ran (`meter.py`,
+   invariant 3); where it ran faster, none shrinks. Waiting is the same everywhere.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -45,9 +45,6 @@ PYTEST: Final = "pytest itself"
 
 SLOWEST: Final = 50
 COSTLIEST: Final = 10
-# Below, two measurements of the reference loop differ by chance.
-SLOWER: Final = 1.15
-
 REMEDY: Final = (
     "What to do: make it cheaper, or mark what has to stay dear with @pytest.mark.extended(reason), which leaves "
     "it to `make test-full`; if the increase is meant, record it with --gate-record and say why in the commit."
@@ -67,13 +64,14 @@ class Limits:
 
 @dataclass(slots=True)
 class Row:
-    """The sum of some units, in seconds."""
+    """The sum of some units, in seconds; `loops` as of a unit."""
 
     tests: int = 0
     cpu_s: float = 0.0
     waiting_s: float = 0.0
     surely_s: float = 0.0
     wall_s: float = 0.0
+    loops: float = 0.0
 
     def add(self, other: Row) -> None:
         """Add another sum to this one."""
@@ -82,15 +80,21 @@ class Row:
         self.waiting_s += other.waiting_s
         self.surely_s += other.surely_s
         self.wall_s += other.wall_s
+        self.loops += other.loops
 
     def add_unit(self, unit: Unit) -> None:
         """Add what a unit paid."""
-        self.add(Row(unit.count, unit.cpu, unit.waiting, unit.surely, unit.wall))
+        self.add(Row.of(unit))
+
+    @classmethod
+    def of(cls, unit: Unit) -> Row:
+        """The row of one unit."""
+        return cls(unit.count, unit.cpu, unit.waiting, unit.surely, unit.wall, unit.loops)
 
     def rounded(self, digits: int) -> Row:
         """For a file that people read."""
-        seconds = (self.cpu_s, self.waiting_s, self.surely_s, self.wall_s)
-        return Row(self.tests, *(round(value, digits) for value in seconds))
+        figures = (self.cpu_s, self.waiting_s, self.surely_s, self.wall_s, self.loops)
+        return Row(self.tests, *(round(value, digits) for value in figures))
 
 
 @dataclass(slots=True)
@@ -108,11 +112,10 @@ class Budget:
         told = json.loads(file.read_text())
         return cls({name: Row(**figures) for name, figures in told["rows"].items()}, told["environment"])
 
-    def slowness(self, environment: Mapping[str, Any]) -> float:
-        """How many times slower than the recording machine this one is; at least 1."""
-        recorded = self.environment.get("reference_s")
-        ratio = environment["reference_s"] / recorded if recorded else 1.0
-        return ratio if ratio > SLOWER else 1.0
+    def slowness(self, row: Row) -> float:
+        """How many times slower than on the recording machine the processor was while a row ran; at least 1."""
+        at_its_speed = row.loops * self.environment.get("reference_s", 0.0)
+        return max(1.0, row.cpu_s / at_its_speed) if at_its_speed else 1.0
 
 
 @dataclass(slots=True)
@@ -123,27 +126,25 @@ class Verdict:
     warnings: list[str] = field(default_factory=list)
 
 
-def environment(reference_s: float) -> dict[str, Any]:
+def environment(total: Row) -> dict[str, Any]:
     """Name the machine and the Python that a run was measured with.
 
     Args:
-        reference_s: What the reference loop took around the run.
+        total: The sum of the run: it tells what the reference loop took on average while the tests ran.
     """
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors",
-        "reference_s": round(reference_s, 5),
+        "reference_s": round(total.cpu_s / total.loops, 6),
     }
 
 
-def reference_s() -> float:
-    """Processor time of a fixed piece of work: the least of some tries, since noise only adds."""
-    tries = []
-    for _ in range(9):
-        began = time.thread_time()
-        sum(number * number for number in range(100_000))
-        tries.append(time.thread_time() - began)
-    return min(tries)
+def total_of(rows: Iterable[Row]) -> Row:
+    """The sum of rows."""
+    total = Row()
+    for row in rows:
+        total.add(row)
+    return total
 
 
 def rows_of(units: Iterable[Unit]) -> dict[str, Row]:
@@ -168,7 +169,7 @@ def is_judged(row: str) -> bool:
     return row != NATIVE and not row.startswith(EXTENDED)
 
 
-def judge(units: list[Unit], budget: Budget, limits: Limits, slowness: float = 1.0) -> Verdict:
+def judge(units: list[Unit], budget: Budget, limits: Limits) -> Verdict:
     """Compare a whole run with what was recorded."""
     verdict = Verdict()
     for name, row in rows_of(units).items():
@@ -176,13 +177,13 @@ def judge(units: list[Unit], budget: Budget, limits: Limits, slowness: float = 1
             continue
         recorded = budget.rows.get(name, Row())
         for kind, measured, allowed in (
-            ("CPU", row.cpu_s, recorded.cpu_s * slowness),
+            ("CPU", row.cpu_s, recorded.cpu_s * budget.slowness(row)),
             ("waiting", row.surely_s, recorded.waiting_s),
         ):
             if measured > allowed * limits.factor and measured - allowed > limits.floor:
                 verdict.findings.append(_row_finding(name, kind, measured, allowed, units, limits))
     for unit in units:
-        _judge_unit(unit, limits, slowness, verdict)
+        _judge_unit(unit, limits, budget.slowness(Row.of(unit)), verdict)
     return verdict
 
 
@@ -220,10 +221,19 @@ def _judge_unit(unit: Unit, limits: Limits, slowness: float, verdict: Verdict) -
 
 
 def write_budget(file: Path, units: list[Unit], told: Mapping[str, Any]) -> None:
-    """Make this run the budget: a line for each row, so that a change is one line of a commit."""
+    """Make this run the budget: a line for each row, so that a change is one line of a commit.
+
+    A row's processor time is recorded as if all of it had run at the run's mean speed.
+    """
     rows = (
         f"  {json.dumps(name)}: "
-        + json.dumps({"tests": row.tests, "cpu_s": round(row.cpu_s, 1), "waiting_s": round(row.waiting_s, 1)})
+        + json.dumps(
+            {
+                "tests": row.tests,
+                "cpu_s": round(row.loops * told["reference_s"], 1),
+                "waiting_s": round(row.waiting_s, 1),
+            }
+        )
         for name, row in rows_of(units).items()
         if is_judged(name)
     )
@@ -250,6 +260,7 @@ def write_report(file: Path, units: list[Unit], told: Mapping[str, Any], *, is_w
                 "waiting_s": round(unit.waiting, 3),
                 "surely_s": round(unit.surely, 3),
                 "wall_s": round(unit.wall, 3),
+                "loops": round(unit.loops, 3),
             }
             for unit in slowest[:SLOWEST]
         ],
@@ -259,15 +270,14 @@ def write_report(file: Path, units: list[Unit], told: Mapping[str, Any], *, is_w
     file.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def table(rows: Mapping[str, Row], budget: Budget, slowness: float = 1.0) -> list[str]:
+def table(rows: Mapping[str, Row], budget: Budget) -> list[str]:
     """Return lines for people: each row's cost next to the recorded cost."""
     columns = f"{'CPU':>9}{'budget':>9}{'ratio':>7}{'waiting':>10}{'budget':>9}{'ratio':>7}"
     lines = [f"{'seconds':<34}{'tests':>6}{columns}"]
-    total = Row()
     for name, row in sorted(rows.items(), key=lambda each: -each[1].cpu_s - each[1].waiting_s):
         recorded = budget.rows.get(name) if is_judged(name) else None
-        lines.append(f"{name:<34}{row.tests:>6}{beside(row, recorded, slowness)}")
-        total.add(row)
+        lines.append(f"{name:<34}{row.tests:>6}{beside(row, recorded, budget.slowness(row))}")
+    total = total_of(rows.values())
     lines.append(f"{'total':<34}{total.tests:>6}{total.cpu_s:>9.1f}{'':>16}{total.waiting_s:>10.1f}")
     return lines
 

@@ -9,13 +9,15 @@ what a shared fixture costs is not the cost of the test that asked for it first.
 2. A process that a test left running belongs to the shared fixture whose processes the test used (a broker
    that was killed and restarted). If it used none, the process has no owner, and the test that runs at the
    same time pays.
+3. A processor that is shared with other machines doubles and halves its speed within a run. So each stretch of
+   time is also paid in reference loops, at the speed of the processor at that time.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 GUESSED_WRONG: Final = 0.5
 """By what share the estimate of the run queue is too small at most."""
+_LOOP: Final = 30_000
+"""Turns of the reference loop: one or two milliseconds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +40,7 @@ class Unit:
         is_limited: Whether one unit alone may cost too much.
         count: Tests; 0 for all else.
         surely: The part of `waiting` that is there however wrong the estimate of the run queue is.
+        loops: How many reference loops the processor could have done in that processor time.
     """
 
     name: str
@@ -46,6 +51,47 @@ class Unit:
     waiting: float = 0.0
     surely: float = 0.0
     wall: float = 0.0
+    loops: float = 0.0
+
+    def pay(self, cpu: float, reference_s: float) -> None:
+        """Pay processor time, in seconds, of which a reference loop took `reference_s` then."""
+        self.cpu += cpu
+        self.loops += cpu / reference_s
+
+
+@final
+class Speed:
+    """How fast the processor is at the moment: what a fixed piece of work takes.
+
+    Args:
+        every_s: How old a measurement may be, in seconds.
+
+    Attributes:
+        reference_s: Processor time of the last measurement, in seconds: the middle one of three tries.
+    """
+
+    __slots__ = ("_at", "_every_s", "reference_s")
+
+    def __init__(self, every_s: float = 2.0) -> None:
+        """Measure for the first time."""
+        self._every_s = every_s
+        self._measure()
+
+    def between(self) -> float:
+        """Return what the loop takes since the last call: the mean of before and now."""
+        before = self.reference_s
+        if time.monotonic() - self._at >= self._every_s:
+            self._measure()
+        return (before + self.reference_s) / 2
+
+    def _measure(self) -> None:
+        tries = []
+        for _ in range(3):
+            began = time.thread_time()
+            sum(number * number for number in range(_LOOP))
+            tries.append(time.thread_time() - began)
+        self.reference_s = sorted(tries)[1]
+        self._at = time.monotonic()
 
 
 class Readable(Protocol):
@@ -58,16 +104,24 @@ class Readable(Protocol):
         """Give new processes to an owner."""
 
 
+class Speedometer(Protocol):
+    """What a meter asks: `Speed`."""
+
+    def between(self) -> float:
+        """Return what a reference loop took since the last call."""
+
+
 class Meter:
     """Divides what a tree of processes costs among units."""
 
-    def __init__(self, tree: Readable, rest: Unit) -> None:
+    def __init__(self, tree: Readable, rest: Unit, speed: Speedometer) -> None:
         """Begin; `rest` pays while nobody else does, for the time before this as well."""
         self._tree = tree
         self._rest = rest
+        self._speed = speed
         self._stack: list[Unit] = []
         self._used: list[Unit] = []
-        rest.cpu += time.process_time()
+        rest.pay(time.process_time(), speed.between())
         tree.read()
 
     def enter(self, unit: Unit) -> None:
@@ -102,15 +156,16 @@ class Meter:
     def cut(self) -> None:
         """End a stretch: the payer pays for it."""
         stretch = self._tree.read()
+        reference_s = self._speed.between()
         payer = self._stack[-1] if self._stack else self._rest
         busy = stretch.cpu + stretch.queue + stretch.stolen
-        payer.cpu += stretch.cpu
+        payer.pay(stretch.cpu, reference_s)
         payer.wall += stretch.wall
         for owner, cpu, queue in stretch.living:
             if isinstance(owner, Unit) and owner is not payer and owner not in self._used:
-                owner.cpu += cpu
+                owner.pay(cpu, reference_s)
             else:
-                payer.cpu += cpu
+                payer.pay(cpu, reference_s)
                 busy += cpu + queue
         payer.waiting += max(0.0, stretch.wall - busy)
         payer.surely += max(0.0, stretch.wall - busy - stretch.guessed * GUESSED_WRONG)

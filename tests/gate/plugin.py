@@ -27,7 +27,7 @@ import pytest
 
 from tests.gate import ledger
 from tests.gate.ledger import Budget, Limits, Verdict
-from tests.gate.meter import Meter, Unit
+from tests.gate.meter import Meter, Speed, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -102,7 +102,7 @@ class Costs:
         self._rest = Unit(ledger.PYTEST, ledger.PYTEST)
         self._units = [self._rest]
         self._tree = Tree()
-        self._meter = Meter(self._tree, self._rest)
+        self._meter = Meter(self._tree, self._rest, Speed())
         self._fixtures: dict[str, Unit] = {}
         # Shared fixtures that live and have processes, by name.
         self._with_processes: dict[str, Unit] = {}
@@ -195,7 +195,6 @@ class Judge:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._reference_s = ledger.reference_s()
         self._costs: Costs | None = None
         self._units: list[Unit] = []
         self._without_figures: set[str] = set()
@@ -229,20 +228,25 @@ class Judge:
         if self._costs is not None:
             self._units = self._costs.end()
         else:
-            self._units.append(Unit(ledger.PYTEST, ledger.PYTEST, cpu=time.process_time()))
+            own = Unit(ledger.PYTEST, ledger.PYTEST)
+            own.pay(time.process_time(), Speed().reference_s)
+            self._units.append(own)
         if not any(unit.count for unit in self._units):
             return
         self._not_whole = self._why_not_whole(session)
         option = self._config.option
-        # A shared machine changes its speed within a run; no test runs at either moment.
-        told = ledger.environment((self._reference_s + ledger.reference_s()) / 2)
+        rows = ledger.rows_of(self._units)
+        total = ledger.total_of(rows.values())
+        told = ledger.environment(total)
         report = option.gate_json or self._config.rootpath / "build" / "gate.json"
         ledger.write_report(report, self._units, told, is_whole=not self._not_whole)
         budget = Budget.read(option.gate_file)
-        slowness = budget.slowness(told)
-        self._lines = ledger.table(ledger.rows_of(self._units), budget, slowness)
+        slowness = budget.slowness(total)
+        self._lines = ledger.table(rows, budget)
         if slowness > 1:
-            self._lines.append(f"this machine is {slowness:.2f} x slower than the one that recorded")
+            self._lines.append(
+                f"this machine is {slowness:.2f} x slower than the one that recorded, in the mean"
+            )
         if self._not_whole:
             return
         if option.gate_record:
@@ -252,7 +256,7 @@ class Judge:
             else:
                 self._lines.append("not recorded: tests failed")
         elif option.gate_budget:
-            self._verdict = ledger.judge(self._units, budget, self._limits(), slowness)
+            self._verdict = ledger.judge(self._units, budget, self._limits())
             if self._verdict.findings and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -23,9 +23,9 @@ def units_of(row: str, *costs: tuple[float, float]) -> list[Unit]:
     ]
 
 
-def judged(units: list[Unit], cpu: float, waiting: float, slowness: float = 1.0) -> list[str]:
+def judged(units: list[Unit], cpu: float, waiting: float) -> list[str]:
     budget = Budget({units[0].row: Row(cpu_s=cpu, waiting_s=waiting)})
-    return ledger.judge(units, budget, LIMITS, slowness).findings
+    return ledger.judge(units, budget, LIMITS).findings
 
 
 @pytest.mark.parametrize(
@@ -95,16 +95,26 @@ def test_extended_and_native_are_not_judged() -> None:
     assert ledger.judge(units, Budget(), LIMITS) == ledger.Verdict()
 
 
-def test_a_slower_machine_may_take_longer_and_waits_no_longer() -> None:
-    units = [Unit("a test", "tests/cli", True, 1, cpu=5.0, waiting=7.0, surely=7.0)]
-    budget = Budget({"tests/cli": Row(cpu_s=2, waiting_s=1)}, ENVIRONMENT)
+@pytest.mark.parametrize(("reference_s", "slowness"), [(0.010, 2.0), (0.005, 1.0), (0.001, 1.0)])
+def test_how_much_slower_the_processor_was(reference_s: float, slowness: float) -> None:
+    row = Row(cpu_s=3.0, loops=3.0 / reference_s)
 
-    assert budget.slowness({"reference_s": 0.010}) == 2
-    assert budget.slowness({"reference_s": 0.0055}) == 1
-    assert budget.slowness({"reference_s": 0.001}) == 1
-    assert Budget().slowness({"reference_s": 1.0}) == 1
-    found = ledger.judge(units, budget, LIMITS, 2.0).findings
+    assert Budget({}, ENVIRONMENT).slowness(row) == pytest.approx(slowness)
+    assert Budget().slowness(row) == 1
+    assert Budget({}, ENVIRONMENT).slowness(Row()) == 1
+
+
+def test_what_ran_on_a_slow_processor_may_take_longer_and_waits_no_longer() -> None:
+    slow = Unit("slow", "tests/cli", True, 1, cpu=7.9, waiting=7.0, surely=7.0, loops=7.9 / 0.010)
+    budget = Budget({"tests/cli": Row(cpu_s=2.7, waiting_s=1), "tests/unit": Row(cpu_s=2.7)}, ENVIRONMENT)
+
+    found = ledger.judge([slow], budget, LIMITS).findings
     assert ["of waiting" in finding for finding in found] == [True, True]
+
+    # At the same time another row ran at full speed: it has the recorded budget.
+    fast = Unit("fast", "tests/unit", True, 1, cpu=7.9, loops=7.9 / 0.005)
+    found = ledger.judge([fast], budget, LIMITS).findings
+    assert ["of CPU, 2.7 s are recorded" in found[0], "2 s, and more than 2 x" in found[1]] == [True, True]
 
 
 def test_small_fixtures_share_a_row() -> None:
@@ -122,7 +132,8 @@ def test_small_fixtures_share_a_row() -> None:
 
 
 def test_what_is_recorded_is_read_again(tmp_path: Path) -> None:
-    units = [*units_of("tests/cli", (1.04, 0.26)), Unit("x", "extended kafka", cpu=9)]
+    units = [*units_of("tests/cli", (3.0, 0.26)), Unit("x", "extended kafka", cpu=9)]
+    units[0].loops = 1.04 / 0.005  # it ran while the processor was slower than in the mean
 
     ledger.write_budget(tmp_path / "budget.json", units, ENVIRONMENT)
 
@@ -140,6 +151,8 @@ def test_the_table_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         Unit("pytest itself", "pytest itself", cpu=7),
     ]
     run, budget = tmp_path / "gate.json", tmp_path / "budget.json"
+    for unit in units:
+        unit.loops = unit.cpu / 0.005
     ledger.write_report(run, units, ENVIRONMENT, is_whole=False)
     ledger.write_budget(budget, units[1:], ENVIRONMENT)
 

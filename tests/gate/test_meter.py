@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
+
+from tests.gate import meter as module
 from tests.gate.measure import Stretch
-from tests.gate.meter import Meter, Unit
+from tests.gate.meter import Meter, Speed, Unit
 
 
 class Played:
@@ -35,10 +40,20 @@ class Played:
         self.next = Stretch(wall, cpu, queue, guessed, 0.0, living or [])
 
 
-def new() -> tuple[Played, Meter, Unit]:
+class PlayedSpeed:
+    """The reference loop takes a second, or what the test says."""
+
+    def __init__(self) -> None:
+        self.reference_s = 1.0
+
+    def between(self) -> float:
+        return self.reference_s
+
+
+def new(speed: PlayedSpeed | None = None) -> tuple[Played, Meter, Unit]:
     tree, rest = Played(), Unit("rest", "rest")
-    meter = Meter(tree, rest)
-    rest.cpu = 0.0
+    meter = Meter(tree, rest, speed or PlayedSpeed())
+    rest.cpu = rest.loops = 0.0
     return tree, meter, rest
 
 
@@ -140,3 +155,48 @@ def test_a_fixture_that_starts_nothing_owns_nothing() -> None:
     meter.enter(fixture)
 
     assert not meter.leave_fixture(fixture)
+
+
+def test_each_stretch_is_paid_at_the_speed_of_its_time() -> None:
+    speed = PlayedSpeed()
+    tree, meter, rest = new(speed)
+    test, broker = Unit("test", "row"), Unit("fixture broker", "fixture broker")
+
+    meter.enter_test(test, [])
+    tree.happens(3, cpu=2)
+    meter.cut()
+    speed.reference_s = 0.5
+    tree.happens(3, cpu=2, living=[(None, 1, 0), (broker, 4, 0)])
+    meter.leave_test()
+    tree.happens(3, cpu=3)
+    meter.cut()
+
+    assert (test.cpu, test.loops) == (5, 8)
+    assert (broker.cpu, broker.loops) == (4, 8)
+    assert (rest.cpu, rest.loops) == (3, 6)
+
+
+def test_the_speed_is_measured_again_when_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, loops = [100.0], iter([9.0, 1.0, 2.0, 4.0, 8.0, 3.0])
+    began = [True]
+    works = [0.0]
+
+    def thread_time() -> float:
+        if not began[0]:
+            works[0] += next(loops)
+        began[0] = not began[0]
+        return works[0]
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=thread_time))
+    speed = Speed(every_s=2.0)
+
+    assert speed.reference_s == 2.0
+    now[0] += 1.9
+    assert speed.between() == 2.0
+    now[0] += 0.1
+    assert speed.between() == 3.0
+    assert speed.between() == speed.reference_s == 4.0
+
+
+def test_the_reference_loop_takes_processor_time() -> None:
+    assert 1e-5 < Speed().reference_s < 1.0
