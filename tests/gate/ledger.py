@@ -45,6 +45,7 @@ PYTEST: Final = "pytest itself"
 
 SLOWEST: Final = 50
 COSTLIEST: Final = 10
+
 REMEDY: Final = (
     "What to do: make it cheaper, or mark what has to stay dear with @pytest.mark.extended(reason), which leaves "
     "it to `make test-full`; if the increase is meant, record it with --gate-record and say why in the commit."
