@@ -7,6 +7,8 @@ checkout is installed or not, and pytest treats its files as those of a plugin (
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,18 +43,38 @@ def make_distribution(folder: Path) -> None:
     (info / "RECORD").write_text("".join(f"{file.relative_to(REPOSITORY)},,\n" for file in files))
 
 
-@pytest.fixture
-def run_pytest(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., pytest.RunResult]:
-    """Run the inner tests in a process of their own, with warnings as errors."""
+@pytest.fixture(scope="session")
+def inner_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of an inner pytest that finds the distribution, and aioproduce's modules compiled.
+
+    pytest rewrites the assertions of all modules of a plugin's distribution, and keeps what it compiled: that takes
+    seconds of processor time, once.
+    """
     folder = tmp_path_factory.mktemp("distribution")
     make_distribution(folder)
     paths = [str(folder), str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     # What is in the environment of this run is not meant for that one.
-    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
-        monkeypatch.delenv(name, raising=False)
+    without = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT")
+    environment = {name: value for name, value in os.environ.items() if name not in without}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    first = folder / "test_first.py"
+    first.write_text("from aioproduce import Producer\n\ndef test_it(kafka_cluster): Producer\n")
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", str(first)], env=environment, cwd=folder, check=True
+    )
+    return environment
+
+
+@pytest.fixture
+def run_pytest(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, inner_environment: dict[str, str]
+) -> Callable[..., pytest.RunResult]:
+    """Run the inner tests in a process of their own, with warnings as errors."""
+    for name in os.environ.keys() - inner_environment.keys():
+        monkeypatch.delenv(name)
+    for name, value in inner_environment.items():
+        monkeypatch.setenv(name, value)
     pytester.makeini(CONFIGURATION)
 
     def run(*arguments: str) -> pytest.RunResult:
