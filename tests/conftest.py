@@ -29,6 +29,7 @@ import hypothesis
 import pytest
 
 from tests.dashboard.browser import NO_CHROMIUM
+from tests.groups import group_of
 from tests.interpreted_finder import InterpretedNative
 from tests.secured.kdc import NO_KDC
 
@@ -117,17 +118,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
         if fixtures & BROWSER_FIXTURES:
             item.add_marker("browser")
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
     order = {group: place for place, group in enumerate(FIRST)}
-    items.sort(key=lambda item: order.get(_group(item), len(order)))
-
-
-def _group(item: pytest.Item) -> str:
-    """The tests that one process runs together with this one."""
-    is_kafka = item.get_closest_marker("kafka") is not None
-    if item.get_closest_marker("spark") or (is_kafka and item.path.parent.name == "spark"):
-        return "spark"
-    return "kafka" if is_kafka else item.nodeid.partition("::")[0]
+    items.sort(key=lambda item: order.get(group_of(item), len(order)))
 
 
 def pytest_collection_finish() -> None:

@@ -241,6 +241,11 @@ class KafkaCluster:
         spare.with_name("broken").rename(spare)
         self.start(node_id)
 
+    def rest(self) -> None:
+        """End every node, and keep its data; `mend` starts them again."""
+        for node_id in self.nodes:
+            self.kill(node_id)
+
     def mend(self) -> None:
         """Bring every node back to life: resume the stalled, start the stopped, wait until all are ready."""
         is_hurt = False

@@ -5,7 +5,9 @@ rest of the session, so a test names its own topics (``topic_name``) and leaves 
 
 1. Without Java or Maven the real-Kafka tests skip with the reason; in CI ``tests/conftest.py`` fails them.
 2. After a test that used a cluster every node runs again, whatever the test did and however it ended.
-3. A failed test's report ends with what the nodes logged during that test.
+3. After the last test of a group that used a cluster its nodes end: an idle node takes a thirtieth of a processor
+   for the rest of the session.
+4. A failed test's report ends with what the nodes logged during that test.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pytest
 
+from tests.groups import group_of
 from tests.kafka_cluster import KafkaCluster
 from tests.kafka_install import KafkaUnavailableError, find_or_install
 from tests.kafka_tools import KafkaTools
@@ -155,17 +158,27 @@ def topic_name(request: pytest.FixtureRequest) -> str:
 
 
 _LOGS_SINCE = pytest.StashKey[dict[KafkaCluster, dict[int, int]]]()
-
+_LENT = pytest.StashKey[set[KafkaCluster]]()
 
 Cluster = TypeVar("Cluster", bound=KafkaCluster)
 
 
 def _lend(cluster: Cluster, item: pytest.Item) -> Iterator[Cluster]:
     """Give a session's cluster to one test, and mend it afterwards."""
+    cluster.mend()  # it rests, if the tests of another group came between
+    item.config.stash.setdefault(_LENT, set()).add(cluster)
     starts = {node.node_id: node.log.stat().st_size for node in cluster.nodes.values()}
     item.stash.setdefault(_LOGS_SINCE, {})[cluster] = starts
     yield cluster
     cluster.mend()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the nodes with the last test of a group: after pytest's own teardown, which mends them."""
+    if nextitem is not None and group_of(nextitem) != group_of(item):
+        for cluster in item.config.stash.get(_LENT, set()):
+            cluster.rest()
 
 
 @pytest.hookimpl(wrapper=True)

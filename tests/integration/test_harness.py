@@ -234,6 +234,18 @@ def test_a_killed_leader_is_replaced_and_mended(kafka3: KafkaCluster, topic_name
 
 
 @pytest.mark.extended("tests the harness with real brokers")
+def test_a_cluster_that_rested_has_what_it_had(kafka1: KafkaCluster, topic_name: str) -> None:
+    kafka1.create_topic(topic_name)
+    ForeignProducer(kafka1.bootstrap_servers).send(topic_name, b"before")
+
+    kafka1.rest()
+    assert [node.is_running for node in kafka1.nodes.values()] == [False]
+    kafka1.mend()
+
+    assert [record.value for record in kafka1.console_consume(topic_name)] == [b"before"]
+
+
+@pytest.mark.extended("tests the harness with real brokers")
 def test_a_stalled_broker_keeps_its_sockets_and_answers_nothing(
     kafka1: KafkaCluster, topic_name: str
 ) -> None:

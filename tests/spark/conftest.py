@@ -29,6 +29,7 @@ from tests.integration.conftest import (  # noqa: F401  (fixtures and the logs o
     kafka3,
     kafka_tools,
     pytest_runtest_makereport,
+    pytest_runtest_teardown,
     topic_name,
 )
 from tests.kafka_install import KafkaUnavailableError, find_or_install_connector
