@@ -49,25 +49,29 @@ class Judgement:
 
 # Our mode, the peer, its mode, at least, the goal: records/s, both on uvloop where they have a loop.
 _NULL_RATIOS = (
-    ("await-each", "aiokafka", "await-each", 8.0, 15.0),
+    ("await-each", "aiokafka", "await-each", 13.5, 15.0),
     ("await-each", "confluent", "callback", 2.0, 2.5),
     ("await-each", "confluent", "no-report", 0.8, 1.0),
-    ("await-each", "Java", "callback", 0.9, 1.2),
-    ("await-each", "franz-go", "callback", None, 0.8),
+    ("await-each", "Java", "callback", 1.6, 2.0),
+    ("await-each", "franz-go", "callback", 0.9, 1.0),
     ("dropped", "Java", "callback", 1.3, None),
-    ("dropped", "franz-go", "callback", None, 1.0),
+    ("dropped", "franz-go", "callback", 1.5, None),
     ("gather", "aiokafka", "gather", 3.0, 4.0),
     ("tasks", "aiokafka", "tasks", 4.0, 6.0),
     *((bulk, "Java", "callback", 1.5, None) for bulk in ("send-many", "send-batch", "send-arrow")),
-    *((bulk, "franz-go", "callback", None, 1.2) for bulk in ("send-many", "send-batch", "send-arrow")),
+    *((bulk, "franz-go", "callback", 2.0, None) for bulk in ("send-many", "send-batch", "send-arrow")),
 )
 _KAFKA_RATIOS = (
     ("await-each", "aiokafka", "await-each", 5.0, None),
-    ("await-each", "Java", "callback", 1.0, None),
-    ("dropped", "Java", "callback", 1.1, None),
+    ("await-each", "Java", "callback", 1.3, None),
+    ("await-each", "franz-go", "callback", 1.0, 1.2),
+    ("dropped", "Java", "callback", 1.3, None),
+    ("dropped", "franz-go", "callback", 1.0, 1.2),
     ("tasks", "aiokafka", "tasks", 3.0, None),
-    *((bulk, "Java", "callback", 1.2, None) for bulk in ("send-many", "send-batch", "send-arrow")),
+    *((bulk, "Java", "callback", 1.3, None) for bulk in ("send-many", "send-batch", "send-arrow")),
+    *((bulk, "franz-go", "callback", 1.2, None) for bulk in ("send-many", "send-batch", "send-arrow")),
 )
+_SMALL_BATCH_RATIOS = (("await-each", "Java", "callback", 1.2, None),)
 # The same text with the drop-in imported in aiokafka's place.
 _DROP_IN_RATIOS = (
     ("await-each", "aiokafka", "await-each", 8.0, None),
@@ -77,12 +81,22 @@ _DROP_IN_RATIOS = (
 _RATE, _CPU = "records_per_second", "cpu_seconds_per_million"
 
 
-def _find(results: Sequence[Result], client: str, mode: str) -> Result | None:
+def _find(
+    results: Sequence[Result], client: str, mode: str, batch_size: int = 65536, value_size: int = 100
+) -> Result | None:
+    sizes = (batch_size, value_size)
     for result in results:
         case = result.case
         settings = case.settings
-        is_usual = settings.compression == "none" and settings.acks == "all" and settings.batch_size == 65536
-        if case.client == client and case.mode == mode and case.loop != "asyncio" and is_usual:
+        is_usual = settings.compression == "none" and settings.acks == "all"
+        is_of_sizes = (settings.batch_size, settings.value_size) == sizes
+        if (
+            case.client == client
+            and case.mode == mode
+            and case.loop != "asyncio"
+            and is_usual
+            and is_of_sizes
+        ):
             return result
     return None
 
@@ -91,10 +105,12 @@ def _ratios(
     results: Sequence[Result],
     ratios: Sequence[tuple[str, str, str, float | None, float | None]],
     client: str = "aioproduce",
+    batch_size: int = 65536,
 ) -> list[Judgement]:
     found = []
     for mode, peer, peer_mode, least, goal in ratios:
-        ours, theirs = _find(results, client, mode), _find(results, peer, peer_mode)
+        ours = _find(results, client, mode, batch_size)
+        theirs = _find(results, peer, peer_mode, batch_size)
         if ours is None or theirs is None:
             continue
         value = ours.figures[_RATE] / theirs.figures[_RATE]
@@ -102,18 +118,24 @@ def _ratios(
         what = f"{mode} / {peer} {peer_mode}"
         if client != "aioproduce":
             what = f"{client} {what}"
+        if batch_size != 65536:
+            what = f"{what}, batches of {batch_size // 1024} KiB"
         found.append(Judgement(what, value, least, goal, by_cpu=by_cpu))
     return found
 
 
 def _null(results: Sequence[Result]) -> list[Judgement]:
     found = _ratios(results, _NULL_RATIOS) + _ratios(results, _DROP_IN_RATIOS, "drop-in")
+    found += _ratios(results, _SMALL_BATCH_RATIOS, batch_size=16384)
+    if large := _find(results, "aioproduce", "dropped", value_size=10_000):
+        rate = large.figures["megabytes_per_second"]
+        found.append(Judgement("10 KB records, dropped", rate, 2000.0, 3000.0, unit="MB/s"))
     java = _find(results, "Java", "callback")
-    for mode, least, goal in (
-        ("await-each", 0.7, 0.5),
-        ("send-many", 0.4, 0.3),
-        ("send-batch", 0.4, 0.3),
-        ("send-arrow", 0.4, 0.3),
+    for mode, least, goal, of_java in (
+        ("await-each", 0.5, 0.45, 0.65),
+        ("send-many", 0.4, 0.3, 0.6),
+        ("send-batch", 0.4, 0.3, 0.6),
+        ("send-arrow", 0.4, 0.3, 0.6),
     ):
         ours = _find(results, "aioproduce", mode)
         if ours is None:
@@ -122,7 +144,7 @@ def _null(results: Sequence[Result]) -> list[Judgement]:
         found.append(Judgement(f"{mode}: CPU s per million", value, least, goal, is_most=True, unit="s"))
         if java is not None:
             share = value / java.figures[_CPU]
-            found.append(Judgement(f"{mode}: CPU / Java's", share, 0.6, None, is_most=True))
+            found.append(Judgement(f"{mode}: CPU / Java's", share, of_java, None, is_most=True))
     return found
 
 
@@ -147,7 +169,7 @@ def _tls(results: Sequence[Result]) -> list[Judgement]:
         what = f"{case.mode}, {case.settings.compression}: TLS"
         found.append(Judgement(f"{what} / plaintext", value, least, goal, by_cpu=by_cpu))
         more = over.figures[_CPU] - plain.figures[_CPU]
-        found.append(Judgement(f"{what}, CPU s per million more", more, 0.1, None, is_most=True, unit="s"))
+        found.append(Judgement(f"{what}, CPU s per million more", more, 0.1, 0.07, is_most=True, unit="s"))
     for compression in ("none", "lz4"):
         ours = secured.get(("aioproduce", "await-each", compression))
         for peer, mode, least in _TLS_RATIOS:
@@ -172,7 +194,12 @@ def _latency(results: Sequence[Result]) -> list[Judgement]:
     for name in ("p50", "p99", "p99.9"):
         figure = f"latency_{name}_ms"
         best = min(result.figures[figure] for result in peers)
-        found.append(Judgement(f"latency {name}, linger 0", ours.figures[figure], best, None, True, "ms"))
+        found.append(
+            Judgement(f"latency {name}, linger 0", ours.figures[figure], best, 0.8 * best, True, "ms")
+        )
+    if confluent := next((peer for peer in peers if peer.case.client == "confluent"), None):
+        share = ours.figures["cpu_percent"] / confluent.figures["cpu_percent"]
+        found.append(Judgement("processor at that rate / confluent's", share, 1.4, 1.1, is_most=True))
     return found
 
 
@@ -192,16 +219,12 @@ def _stall(results: Sequence[Result]) -> list[Judgement]:
 
 
 def _loopback(results: Sequence[Result]) -> list[Judgement]:
-    raw = next((r for r in results if r.case.measure == "loopback" and r.case.loop == "uvloop"), None)
-    rates = [
-        r.figures["megabytes_per_second"]
-        for r in results
-        if r.case.client == "aioproduce" and r.case.loop == "uvloop"
-    ]
-    if raw is None or not rates:
+    ours = _find(results, "aioproduce", "dropped", value_size=1000)
+    if ours is None:
         return []
-    least = min(800.0, 0.8 * raw.figures["megabytes_per_second"])
-    return [Judgement("1 KB records, best mode", max(rates), least, None, unit="MB/s")]
+    return [
+        Judgement("1 KB records, dropped", ours.figures["megabytes_per_second"], 1200.0, 1600.0, unit="MB/s")
+    ]
 
 
 def _round_trip(results: Sequence[Result]) -> list[Judgement]:
@@ -212,7 +235,7 @@ def _round_trip(results: Sequence[Result]) -> list[Judgement]:
     # Five requests in flight, each with a batch of every partition.
     ceiling = 5 * 6 * far.case.settings.batch_size / 0.010 / far.case.settings.value_size
     value = far.figures[_RATE] / min(near.figures[_RATE], ceiling)
-    return [Judgement("10 ms of round trip / without", value, 0.8, None)]
+    return [Judgement("10 ms of round trip / without", value, 0.9, None)]
 
 
 def _memory(results: Sequence[Result]) -> list[Judgement]:
@@ -264,11 +287,16 @@ def judge(
 HEADINGS = ("section", "what", "measured", "by CPU", "wanted", "goal", "")
 
 
+def _short(goal: float) -> str:
+    """Three digits are enough, and all of those before the point."""
+    return f"{goal:,.0f}" if goal >= 1000 else f"{goal:.3g}"
+
+
 def row_of(section: str, each: Judgement) -> tuple[str, ...]:
     """A line of the table of targets."""
     sign = "<=" if each.is_most else ">="
     wanted = "" if each.least is None else f"{sign} {each.least:,.2f}"
-    goal = "" if each.goal is None else f"{each.goal:g} {each.unit}"
+    goal = "" if each.goal is None else f"{_short(each.goal)} {each.unit}"
     if each.least is None:
         verdict = "goal met" if each.is_goal_met else "goal missed"
     else:

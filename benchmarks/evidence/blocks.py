@@ -28,6 +28,8 @@ _JUDGED: Final = (
         "round-trip",
         "memory",
         "loopback",
+        "large-values",
+        "small-batches",
         "handshakes",
         "start-up",
     ),

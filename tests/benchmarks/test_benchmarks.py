@@ -221,6 +221,52 @@ def test_a_target_may_be_a_least_or_a_most() -> None:
     assert judge.Judgement("x", 0.5, 0.7, 0.5, is_most=True).is_goal_met
 
 
+def test_each_size_is_judged_by_its_own_targets() -> None:
+    def result(client: str, mode: str, rate: float, value_size: int = 100, batch_size: int = 65536) -> Result:
+        settings = Settings(value_size=value_size, batch_size=batch_size)
+        case = Case("throughput", client, mode, "uvloop", settings=settings)
+        figures = {"records_per_second": rate, "cpu_seconds_per_million": 1e6 / rate}
+        return Result(case, {**figures, "megabytes_per_second": rate * case.settings.value_size / 1e6}, [])
+
+    results = [
+        result("aioproduce", "dropped", 250_000.0, value_size=10_000),
+        result("aioproduce", "await-each", 1_500_000.0, batch_size=16384),
+        result("Java", "callback", 1_000_000.0, batch_size=16384),
+        result("aioproduce", "dropped", 2_000_000.0),
+        result("franz-go", "callback", 1_000_000.0),
+    ]
+    judged = {each.what: each for each in judge.judge({"null": results}, {})["null"]}
+    assert {what: each.value for what, each in judged.items()} == pytest.approx(
+        {
+            "dropped / franz-go callback": 2.0,
+            "await-each / Java callback, batches of 16 KiB": 1.5,
+            "10 KB records, dropped": 2500.0,
+        }
+    )
+    assert all(each.is_met for each in judged.values())
+
+
+def test_latency_is_judged_by_the_best_peer_and_the_processor_by_confluent() -> None:
+    def result(client: str, p50: float, cpu: float) -> Result:
+        case = Case("latency", client, "linger 0", "uvloop", settings=Settings(linger_ms=0))
+        return Result(
+            case,
+            {"latency_p50_ms": p50, "latency_p99_ms": 2.0, "latency_p99.9_ms": 3.0, "cpu_percent": cpu},
+            [],
+        )
+
+    results = [
+        result("aioproduce", 0.2, 60.0),
+        result("aiokafka", 0.5, 90.0),
+        result("confluent", 0.25, 40.0),
+    ]
+    judged = judge.judge({"latency": results}, {})["latency"]
+    assert [each.is_met for each in judged] == [True, True, True, False]
+    assert judged[0].least == 0.25
+    assert judged[0].is_goal_met
+    assert judged[3].value == pytest.approx(1.5)
+
+
 def test_the_round_trip_is_judged_against_what_five_requests_can_carry() -> None:
     def result(delay: float, rate: float) -> Result:
         case = Case("throughput", "aioproduce", "await-each", "uvloop", options={"round_trip_ms": delay})
