@@ -288,11 +288,7 @@ def main(arguments: list[str]) -> int:
     except BenchmarkError as error:
         console.print(f"{error}", style="red", markup=False)
         return 1
-    judgements = judge.judge(
-        runner.results,
-        runner.others.get("start-up", {}).get("milliseconds to import", {}),
-        runner.others.get("handshakes", {}),
-    )
+    judgements = judge.judge(runner.results, runner.others)
     judge.print_judgements(out, judgements)
     for name, reason in {**runner.skipped, **plans.unavailable(options.clients)}.items():
         out.print(f"left out: {name}: {reason}", style="yellow", markup=False)

@@ -273,15 +273,20 @@ def _handshakes(figures: Mapping[str, Mapping[str, float]]) -> list[Judgement]:
 
 
 def judge(
-    results: Results,
-    import_times: Mapping[str, float],
-    handshakes: Mapping[str, Mapping[str, float]] | None = None,
+    results: Results, others: Mapping[str, Mapping[str, Mapping[str, float]]]
 ) -> dict[str, list[Judgement]]:
-    """Every target of which the figures are there, by section."""
+    """Every target of which the figures are there, by section.
+
+    Args:
+        results: The cases of each section.
+        others: The figures of each section that has no cases: by title, then by name.
+    """
     judged = {name: _JUDGES[name](found) for name, found in results.items() if name in _JUDGES and found}
-    if handshakes:
+    if handshakes := others.get("handshakes"):
         judged["handshakes"] = _handshakes(handshakes)
-    return {**judged, "start-up": _start_up(import_times)} if import_times else judged
+    if start_up := others.get("start-up"):
+        judged["start-up"] = _start_up(start_up["milliseconds to import"])
+    return judged
 
 
 HEADINGS = ("section", "what", "measured", "by CPU", "wanted", "goal", "")

@@ -26,8 +26,5 @@ def judgements_of(figures: Mapping[str, Any]) -> list[tuple[str, Judgement]]:
     What the run itself was judged by is in its JSON under `targets`; a target that was set later counts at once.
     """
     results = {section: results_of(figures, section) for section in figures["sections"]}
-    others = figures["others"]
-    judged = judge.judge(
-        results, others.get("start-up", {}).get("milliseconds to import", {}), others.get("handshakes")
-    )
+    judged = judge.judge(results, figures["others"])
     return [(section, each) for section, found in judged.items() for each in found]
