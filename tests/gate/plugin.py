@@ -241,12 +241,14 @@ class Judge:
         report = option.gate_json or self._config.rootpath / "build" / "gate.json"
         ledger.write_report(report, self._units, told, is_whole=not self._not_whole)
         budget = Budget.read(option.gate_file)
-        slowness = budget.slowness(total)
+        slowness, in_common = budget.slowness(total), budget.in_common(rows, self._limits())
         self._lines = ledger.table(rows, budget)
         if slowness > 1:
             self._lines.append(
                 f"this machine is {slowness:.2f} x slower than the one that recorded, in the mean"
             )
+        if in_common > 1:
+            self._lines.append(f"the middle row takes {in_common:.2f} x its budget: so may every row")
         if self._not_whole:
             return
         if option.gate_record:

@@ -117,6 +117,41 @@ def test_what_ran_on_a_slow_processor_may_take_longer_and_waits_no_longer() -> N
     assert ["of CPU, 2.7 s are recorded" in found[0], "2 s, and more than 2 x" in found[1]] == [True, True]
 
 
+def run_of(*ratios: float) -> tuple[list[Unit], Budget]:
+    """A run of directories that took so many times their budget, while the reference loop was as recorded."""
+    units = [
+        Unit(f"test {number}", f"tests/{number}", cpu=10 * ratio, loops=10 * ratio / 0.005)
+        for number, ratio in enumerate(ratios)
+    ]
+    return units, Budget({unit.row: Row(cpu_s=10) for unit in units}, ENVIRONMENT)
+
+
+def test_a_machine_that_is_slow_at_what_the_reference_loop_lacks_fails_no_row() -> None:
+    units, budget = run_of(*(1.2, 1.3, 1.4) * 3, 1.9)
+
+    assert ledger.judge(units, budget, LIMITS).findings == []
+
+    units, budget = run_of(*(1.2, 1.3, 1.4) * 3, 2.0)
+    (found,) = ledger.judge(units, budget, LIMITS).findings
+    assert found.startswith("tests/9: 20.0 s of CPU, 13.0 s are recorded")
+
+
+def test_the_middle_row_excuses_half_as_much_again_and_no_more() -> None:
+    units, budget = run_of(*(2.3,) * 10)
+    assert len(ledger.judge(units, budget, LIMITS).findings) == 10
+
+    units, budget = run_of(*(2.2,) * 10)
+    assert ledger.judge(units, budget, LIMITS).findings == []
+
+
+def test_a_fast_machine_and_a_few_rows_change_no_budget() -> None:
+    units, budget = run_of(*(0.5,) * 9, 1.6)
+    assert len(ledger.judge(units, budget, LIMITS).findings) == 1
+
+    units, budget = run_of(*(1.6,) * 8)
+    assert len(ledger.judge(units, budget, LIMITS).findings) == 8
+
+
 def test_small_fixtures_share_a_row() -> None:
     units = [
         Unit("x", "fixture kafka", cpu=1),
