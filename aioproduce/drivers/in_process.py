@@ -45,6 +45,10 @@ class Link:
         """Report within `write()` that the next request may be written."""
         self._core.written_at_once(self._connection_id)
 
+    def written(self) -> None:
+        """Report in a later turn that the next request may be written."""
+        self._core.written(self._connection_id)
+
     def lost(self, error: Exception | None) -> None:
         """Report the end."""
         self._core.disconnected(self._connection_id, error)

@@ -25,6 +25,7 @@ from aioproduce.errors import (
 )
 from aioproduce.spool import SpooledProducer
 from aioproduce.spool.directory import SpoolDirectory
+from aioproduce.spool.local_broker import SMALL
 from aioproduce.spool.log_reader import LogReader
 from aioproduce.spool.spool_queue import SpoolQueue
 from aioproduce.spool.topic_log import TopicLog
@@ -42,7 +43,8 @@ __all__ = ["broken", "held", "nobody", "spool"]
 async def test_records_keep_their_order_although_the_disk_refused_the_first_of_them(
     cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those behind it were under way to the writer before anybody knew."""
+    """Those behind it were under way to the writer before anybody knew. A small request would go alone."""
+    values = [b"%d" % number * SMALL for number in range(5)]
     is_in, may_fail = threading.Event(), threading.Event()
     real = TopicLog.append
 
@@ -57,17 +59,17 @@ async def test_records_keep_their_order_although_the_disk_refused_the_first_of_t
         cluster.bootstrap_servers, directory=spool, linger_ms=0, retry_backoff_ms=1
     ) as producer:
         monkeypatch.setattr(TopicLog, "append", append)
-        sends = [spawn(producer.send("one", b"0"))]
+        sends = [spawn(producer.send("one", values[0]))]
         await until(is_in.is_set)
-        for number in range(1, 5):
+        for value in values[1:]:
             waiting = len(producer._writer._appends)
-            sends.append(spawn(producer.send("one", b"%d" % number)))
+            sends.append(spawn(producer.send("one", value)))
             await until(lambda: len(producer._writer._appends) > waiting)  # noqa: B023 - at once
         may_fail.set()
         offsets = [(await each).spool_offset for each in sends]
         await producer.flush()
     assert offsets == [0, 1, 2, 3, 4]
-    assert _values(cluster, "one") == [b"0", b"1", b"2", b"3", b"4"]
+    assert _values(cluster, "one") == values
 
 
 async def test_a_bug_that_ends_the_forwarding_during_a_close_ends_the_close(

@@ -11,6 +11,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from aioproduce import RecordMetadata
@@ -30,7 +32,11 @@ from aioproduce.errors import (
     TopicAuthorizationError,
 )
 from aioproduce.spool import SpooledProducer
+from aioproduce.spool.batch_head import read_sealed
 from aioproduce.spool.directory import SpoolDirectory
+from aioproduce.spool.local_broker import SMALL
+from aioproduce.spool.writer import SpoolWriter
+from aioproduce.spool.writer_messages import Append
 from aioproduce.testing import FakeCluster
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
@@ -426,6 +432,43 @@ async def test_a_record_that_no_disk_takes_fails_and_says_whether_it_may_be_stor
         await producer.send("one", b"3")
         await producer.flush()
     assert [value for value in _values(cluster, "one") if value != b"2"] == [b"1", b"3"]
+
+
+@pytest.mark.parametrize(("size", "while_held", "at_last"), [(1, [1], [1, 4]), (SMALL, [1] * 5, [1] * 5)])
+async def test_small_records_that_come_while_the_disk_works_are_written_together(
+    cluster: FakeCluster,
+    spool: Path,
+    held: type[HeldDisk],
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    while_held: list[int],
+    at_last: list[int],
+) -> None:
+    counts: list[int] = []
+    real = SpoolWriter.submit
+
+    def submit(writer: SpoolWriter, appends: list[Append]) -> None:
+        counts.extend(read_sealed(append.buffers[0])[1] for append in appends)
+        real(writer, appends)
+
+    values = [b"%d" % number * size for number in range(5)]
+    async with SpooledProducer(cluster.bootstrap_servers, directory=spool, sync="os") as producer:
+        await producer.send("one", b"")
+        await producer.flush()  # no move of the position waits, too
+        monkeypatch.setattr(SpoolWriter, "submit", submit)
+        with held.holding():
+            sends = [spawn(producer.send("one", values[0]))]
+            await until(held.is_waited_for.is_set)
+            sends += [spawn(producer.send("one", value)) for value in values[1:]]
+            await until(lambda: producer._front.outstanding_records == 5)
+            await until(lambda: counts == while_held)
+            for _ in range(10):
+                await anyio.lowlevel.checkpoint()
+            assert counts == while_held
+        assert [(await each).spool_offset for each in sends] == [1, 2, 3, 4, 5]
+        assert counts == at_last
+        await producer.flush()
+    assert _values(cluster, "one") == [b"", *values]
 
 
 async def test_a_call_that_is_cancelled_ends_at_once_and_disturbs_no_other(
