@@ -10,7 +10,8 @@ Invariants:
 2. The buffers of a Produce request are passed on to the writer as they are, but in direct mode. A connection is
    lost only when the writer uses none of them any more.
 3. A small request is alone under way: the next one waits for its answer, and for the tasks that this wakes, and
-   gathers records meanwhile. The disk takes one request after the other anyway, and each costs some 200 us.
+   gathers records meanwhile. The disk takes one request after the other anyway, and each costs some 200 us. In
+   direct mode the cluster takes several at a time, and a request with a batch that goes ahead is not alone.
 4. A batch that is certainly not in the log gets a code after which the producer tries again, or, if the queue is
    full, POLICY_VIOLATION. One that may be in the log gets UNKNOWN_SERVER_ERROR, after which it does not.
 """
@@ -230,11 +231,11 @@ class LocalConnection:
             request.topics.append((topic_id, appends))
         every = request.appends()
         request.waits_for = len(every)
-        self._has_small = len(self._line) == 1 and sum(append.size for append in every) < SMALL
-        writes: list[Append] = []
-        for append in every:
-            writes.append(self.broker.on_arrival(append))
-            self._under_way += writes[-1] is append
+        writes = [self.broker.on_arrival(append) for append in every]
+        by_log = sum(write is append for write, append in zip(writes, every, strict=True))
+        self._under_way += by_log
+        is_small = by_log == len(every) and sum(append.size for append in every) < SMALL
+        self._has_small = is_small and len(self._line) == 1
         self.broker.writer.submit(writes)
 
     def left(self) -> None:
