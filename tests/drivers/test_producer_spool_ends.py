@@ -94,6 +94,35 @@ async def test_a_bug_that_ends_the_forwarding_during_a_close_ends_the_close(
         await delivery
 
 
+async def test_a_close_leaves_a_file_that_a_thread_reads_to_that_thread(
+    cluster: FakeCluster, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that close it would close a descriptor that somebody else has got meanwhile."""
+    is_in, may_go = threading.Event(), threading.Event()
+    readers: list[LogReader] = []
+    was_open: list[bool] = []
+    real = LogReader.read
+
+    def read(reader: LogReader, *arguments: Any) -> Any:
+        found = real(reader, *arguments)
+        readers.append(reader)
+        is_in.set()
+        assert may_go.wait(30)
+        was_open.append(reader._file is not None)
+        return found
+
+    monkeypatch.setattr(LogReader, "read", read)
+    producer = SpooledProducer(cluster.bootstrap_servers, directory=spool)
+    await producer.start()
+    await producer.send("one", b"1")
+    await until(is_in.is_set)
+    await producer.close(0)
+    may_go.set()
+    await until(lambda: was_open)
+    assert was_open == [True]
+    await until(lambda: readers[0]._file is None)
+
+
 async def test_a_flush_ends_with_the_producer(cluster: FakeCluster, spool: Path, nobody: str) -> None:
     producer = SpooledProducer(nobody, directory=spool)
     await producer.start()
