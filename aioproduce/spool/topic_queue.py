@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +42,7 @@ from aioproduce.spool.batch_head import place
 from aioproduce.spool.dead_letters import is_never_accepted
 from aioproduce.spool.direct_mode import DirectMode
 from aioproduce.spool.log_reader import Batch
+from aioproduce.spool.reading_thread import ReadingThread
 from aioproduce.spool.sent_batch import SentBatch
 from aioproduce.spool.spooled_delivery import Groups, SpooledGroup
 from aioproduce.spool.writer_messages import Append, Dropped, Settle
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from aioproduce.spool.log_reader import LogReader
     from aioproduce.spool.measuring import TopicMeasures
     from aioproduce.spool.quarantine import Damage
-    from aioproduce.spool.segments import Segment
     from aioproduce.spool.writer import SpoolWriter
 
 _log = logging.getLogger("aioproduce.spool")
@@ -126,8 +125,7 @@ class TopicQueue:
         self.was_moved: Callable[[], None] = _nobody_waits
         self._writer = writer
         self._reader = reader
-        self._reader_lock = threading.Lock()
-        self._is_closed = False
+        self._reading = ReadingThread(reader)
         self._directory = directory
         self._dead_letters = dead_letters
         self._driver = driver
@@ -261,24 +259,7 @@ class TopicQueue:
         """Give up, and close the file that is read."""
         if self._ending is None:
             self.give_up(None)
-        self._is_closed = True
-        self._close_reader()
-
-    def _close_reader(self) -> None:
-        """Close the file, unless a thread reads it: then that thread does, when it has read."""
-        if self._reader_lock.acquire(blocking=False):
-            try:
-                self._reader.close()
-            finally:
-                self._reader_lock.release()
-
-    def _read_log(self, segments: list[Segment], most: int) -> list[Batch]:
-        """Read in a thread, which a cancelled task leaves to itself."""
-        with self._reader_lock:
-            batches = self._reader.read(segments, most)
-        if self._is_closed:  # looked at behind the release: one of the two has closed the file
-            self._close_reader()
-        return batches
+        self._reading.close()
 
     # -- reading ---
 
@@ -310,7 +291,7 @@ class TopicQueue:
         rescues = self._writer.rescues(self.topic)
         segments = self._writer.segments(self.topic)
         self._reader.pass_over(max(self._writer.dropped_to(self.topic), self._read_to))
-        batches = await self._read(self._read_log, segments, _READ_BYTES)
+        batches = await self._read(self._reading.read, segments, _READ_BYTES)
         self._put_ahead(batches)
         self._measures.read(batches, self._reader)
         damages: list[Damage] = self._reader.damages

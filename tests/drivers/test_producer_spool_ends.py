@@ -101,17 +101,17 @@ async def test_a_close_leaves_a_file_that_a_thread_reads_to_that_thread(
     is_in, may_go = threading.Event(), threading.Event()
     readers: list[LogReader] = []
     was_open: list[bool] = []
-    real = LogReader.read
+    real = LogReader._read
 
-    def read(reader: LogReader, *arguments: Any) -> Any:
-        found = real(reader, *arguments)
+    def read(reader: LogReader, *arguments: Any, **more: Any) -> Any:
+        found = real(reader, *arguments, **more)
         readers.append(reader)
         is_in.set()
         assert may_go.wait(30)
         was_open.append(reader._file is not None)
         return found
 
-    monkeypatch.setattr(LogReader, "read", read)
+    monkeypatch.setattr(LogReader, "_read", read)
     producer = SpooledProducer(cluster.bootstrap_servers, directory=spool)
     await producer.start()
     await producer.send("one", b"1")
