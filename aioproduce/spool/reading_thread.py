@@ -4,7 +4,7 @@ A task that is cancelled leaves its thread reading. If the queue closed the read
 file, and the second close could end what somebody else has opened. Waiting for the thread is no way out: a disk may
 hang.
 
-Invariant: whoever finds the reader closed, and nobody reading, closes its file. One of the two always does.
+Invariant: the side that finds the reader closed, and nobody reading, closes its file. One of the two always does.
 """
 
 from __future__ import annotations
