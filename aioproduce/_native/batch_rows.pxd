@@ -3,6 +3,10 @@ from aioproduce._native._memory cimport ints_in, longs_in, view_at
 from aioproduce._native.columns cimport ByteColumn, HeaderColumn, LongColumn
 
 
+# Each byte of a number is compared with them: undeclared, a comparison would make two objects.
+cdef int _NULL, _MOST_SHIFT, _NO_HEADERS
+
+
 @cython.final
 cdef class BatchRows:
     cdef memoryview _view

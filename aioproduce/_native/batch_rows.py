@@ -138,11 +138,13 @@ class BatchRows:
     def _varint(self) -> cython.Py_ssize_t:
         value: cython.ulonglong = 0
         shift: cython.int = 0
-        while self._at < self._end and shift <= _MOST_SHIFT:
-            byte: cython.ulonglong = self._data[self._at]
-            self._at += 1
+        at: cython.Py_ssize_t = self._at
+        while at < self._end and shift <= _MOST_SHIFT:
+            byte: cython.ulonglong = self._data[at]
+            at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
+                self._at = at
                 half: cython.longlong = value >> 1
                 return -half - 1 if value & 1 else half
             shift += 7

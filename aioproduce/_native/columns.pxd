@@ -3,7 +3,8 @@ from aioproduce._native._memory cimport array_at, bytes_at, ints_in, is_aligned,
 from aioproduce._native.record_batch cimport part_size, put_part, put_unsigned, unsigned_size
 
 
-cdef int FOUND, NOT_BYTES, MALFORMED
+# Each row is compared with them: undeclared, a comparison would make two objects.
+cdef int FOUND, NOT_BYTES, MALFORMED, _NULL
 
 
 cdef class _Rows:

@@ -38,7 +38,7 @@ if not cython.compiled:
     )
     from aioproduce._native.record_batch import part_size, put_part, put_unsigned, unsigned_size
 
-NULL = -1
+_NULL = -1
 """The size of a null."""
 
 FOUND = 0
@@ -108,7 +108,7 @@ class ByteColumn(_Rows):
         self._data_size = 0
         self._set_rows(0, 0, None)
         self._at = bytes_at(b"")
-        self._size = NULL
+        self._size = _NULL
 
     @staticmethod
     def of_arrow(
@@ -148,7 +148,7 @@ class ByteColumn(_Rows):
             length: The number of rows.
             data: The bytes.
             places: The begin of each row, as C ints.
-            sizes: The bytes of each row, or NULL, as C ints.
+            sizes: The bytes of each row, or _NULL, as C ints.
 
         Raises:
             ValueError: if there are fewer places or sizes than rows.
@@ -189,14 +189,14 @@ class ByteColumn(_Rows):
         return bytes(self._at[: self._size]) if self._size else b""
 
     def locate(self, index: cython.Py_ssize_t) -> cython.int:
-        """Find a row below `_length`: its bytes are `_size` (or NULL) from `_at` on."""
+        """Find a row below `_length`: its bytes are `_size` (or _NULL) from `_at` on."""
         begin: cython.longlong
         end: cython.longlong
         items = self._items
         if items is not None:
             item = items[index]
             if item is None:
-                self._size = NULL
+                self._size = _NULL
                 return FOUND
             if type(item) is not bytes:
                 return NOT_BYTES
@@ -207,7 +207,7 @@ class ByteColumn(_Rows):
         if self._is_placed:
             return self._locate_place(index)
         if self._has_validity and self.is_null(index):
-            self._size = NULL
+            self._size = _NULL
             return FOUND
         index += self._row
         if self._is_large:
@@ -226,7 +226,7 @@ class ByteColumn(_Rows):
     def _locate_place(self, index: cython.Py_ssize_t) -> cython.int:
         begin: cython.longlong = ints_in(self._places)[index]
         size: cython.longlong = ints_in(self._sizes)[index]
-        if begin < 0 or size < NULL or begin + size > self._data_size:
+        if begin < 0 or size < _NULL or begin + size > self._data_size:
             return MALFORMED
         self._size = size
         if size > 0:

@@ -23,6 +23,7 @@ cdef class HandOver:
     cdef _free(self, long long count)
 
 
+cdef long long _ENTRY
 cdef long long cost_of(BlockingDelivery entry) noexcept
 
 

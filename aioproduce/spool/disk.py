@@ -36,6 +36,12 @@ class File(Protocol):
     def read(self, offset: int, size: int) -> bytes:
         """Return at most `size` bytes from `offset` on; fewer at the end of the file."""
 
+    def read_cached(self, offset: int, size: int) -> Buffer:
+        """Return those of the bytes that are in memory, from `offset` on; none if that cannot be told.
+
+        It waits for no disk, and raises nothing: `read()` tells what is wrong.
+        """
+
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         """Write all buffers, one after the other. After an error any part of them may be in the file."""
 
@@ -101,6 +107,17 @@ def read_at(descriptor: int, offset: int, size: int) -> bytes:
     return b"".join(pieces)
 
 
+def read_cached_at(descriptor: int, offset: int, size: int) -> Buffer:
+    """Return those bytes of an open file that are in the page cache; none where a system cannot tell that."""
+    content = bytearray(size)
+    try:
+        # preadv2(2): EAGAIN instead of a wait for the disk, and a part if the rest is not in memory.
+        count = os.preadv(descriptor, [content], offset, os.RWF_NOWAIT)
+    except (AttributeError, NotImplementedError, OSError):
+        return b""
+    return memoryview(content)[:count]
+
+
 @final
 class _OsFile:
     """A file of the operating system."""
@@ -116,6 +133,9 @@ class _OsFile:
 
     def read(self, offset: int, size: int) -> bytes:
         return read_at(self._descriptor, offset, size)
+
+    def read_cached(self, offset: int, size: int) -> Buffer:
+        return read_cached_at(self._descriptor, offset, size)
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         for start in range(0, len(buffers), _IOV_MAX):

@@ -15,7 +15,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from aioproduce.spool.batch_head import (
@@ -30,7 +31,7 @@ from aioproduce.spool.batch_head import (
 from aioproduce.spool.quarantine import Damage, Quarantine
 
 if TYPE_CHECKING:
-    from aioproduce.spool.disk import Disk, File
+    from aioproduce.spool.disk import Buffer, Disk, File
     from aioproduce.spool.segments import Extent, Segment
 
 _NO_LIMIT: Final = 2**63
@@ -98,10 +99,7 @@ class LogReader:
         """
         if segments:
             self._look_for_start(segments[0])
-        for number, segment in enumerate(segments):
-            following = segments[number + 1] if number + 1 < len(segments) else None
-            if following is not None and following.base_offset <= self.offset:
-                continue
+        for segment, following in self._from_offset_on(segments):
             self._enter(segment)
             if batches := self._read(segment, following, most):
                 self.offset = batches[-1].head.end_offset
@@ -109,6 +107,24 @@ class LogReader:
             if following is None:
                 break
             self._leave(segment, following)
+        return []
+
+    def read_cached(self, segments: Sequence[Segment], most: int) -> list[Batch]:
+        """Return the next batches if they are in memory; none if `read()` has to look: it waits for no disk.
+
+        Args:
+            segments: The log's segments now, in order.
+            most: Bytes to read at once.
+        """
+        for segment, following in self._from_offset_on(segments):
+            if segment is not self._segment or self._file is None:
+                break
+            bound = self._size(segment.extent)
+            limit = _NO_LIMIT if following is None else following.base_offset
+            found = list(self._whole_batches(self._file.read_cached, most, bound, limit))
+            if wanted := self._wanted(found):
+                self.offset = wanted[-1].head.end_offset
+            return wanted
         return []
 
     def pass_over(self, offset: int) -> None:
@@ -139,6 +155,12 @@ class LogReader:
             self._file.close()
         self._file = None
         self._segment = None
+
+    def _from_offset_on(self, segments: Sequence[Segment]) -> Iterator[tuple[Segment, Segment | None]]:
+        """Yield the segments that may have the wanted offset, which moves meanwhile, each with the next one."""
+        for segment, following in zip_longest(segments, segments[1:]):
+            if following is None or following.base_offset > self.offset:
+                yield segment, following
 
     # -- one segment ---
 
@@ -178,25 +200,28 @@ class LogReader:
         extent = segment.extent
         bound = self._size(extent)
         limit = _NO_LIMIT if following is None else following.base_offset
+        assert self._file is not None
         is_last = following is None or following.begins_life
         while self._at < bound and self._expected < limit:
-            found = list(self._whole_batches(most, bound, limit))
+            found = list(self._whole_batches(self._file.read, most, bound, limit))
             if not found:
                 if not self._skip(segment, extent, limit, is_last=is_last):
                     break
-            elif wanted := [
-                batch for batch in found if batch.head.end_offset > self.offset and batch.head.record_count
-            ]:
+            elif wanted := self._wanted(found):
                 return wanted
         return []
 
-    def _whole_batches(self, most: int, bound: int, limit: int) -> Iterator[Batch]:
+    def _wanted(self, batches: list[Batch]) -> list[Batch]:
+        return [batch for batch in batches if batch.head.end_offset > self.offset and batch.head.record_count]
+
+    def _whole_batches(
+        self, read: Callable[[int, int], Buffer], most: int, bound: int, limit: int
+    ) -> Iterator[Batch]:
         """Yield batches in one piece of the file, and stand behind the last."""
-        assert self._file is not None
-        view = memoryview(self._file.read(self._at, min(max(most, HEAD_SIZE), bound - self._at)))
+        view = memoryview(read(self._at, min(max(most, HEAD_SIZE), bound - self._at)))
         head = read_head(view)
         if head is not None and len(view) < head.size <= bound - self._at:
-            view = memoryview(self._file.read(self._at, head.size))
+            view = memoryview(read(self._at, head.size))
         at = 0
         while self._expected < limit and (head := self._batch_at(view, at)) is not None:
             yield Batch(head, view[at : at + head.size])

@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
-from aioproduce.spool.disk import read_at
+from aioproduce.spool.disk import read_at, read_cached_at
 
 if TYPE_CHECKING:
     from aioproduce.spool.disk import Buffer, File
@@ -75,6 +75,9 @@ class _DiscardingFile:
 
     def read(self, offset: int, size: int) -> bytes:
         return read_at(self._descriptor, offset, size)
+
+    def read_cached(self, offset: int, size: int) -> Buffer:
+        return read_cached_at(self._descriptor, offset, size)
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         """Discard."""

@@ -43,6 +43,15 @@ class ReadingThread:
             if self._is_closed:  # looked at behind the release
                 self.close()
 
+    def read_cached(self, segments: Sequence[Segment], most: int) -> list[Batch]:
+        """Read what is in memory, in the loop's thread; nothing while another thread reads."""
+        if not self._lock.acquire(blocking=False):
+            return []
+        try:
+            return self._reader.read_cached(segments, most)
+        finally:
+            self._lock.release()
+
     def close(self) -> None:
         """Close the reader's file, now or when the thread has read. It never waits."""
         self._is_closed = True

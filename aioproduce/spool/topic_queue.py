@@ -289,9 +289,9 @@ class TopicQueue:
         """Read the next batches of the log."""
         stored_to = self._stored_to
         rescues = self._writer.rescues(self.topic)
-        segments = self._writer.segments(self.topic)
+        wanted = (self._writer.segments(self.topic), _READ_BYTES)
         self._reader.pass_over(max(self._writer.dropped_to(self.topic), self._read_to))
-        batches = await self._read(self._reading.read, segments, _READ_BYTES)
+        batches = self._reading.read_cached(*wanted) or await self._read(self._reading.read, *wanted)
         self._put_ahead(batches)
         self._measures.read(batches, self._reader)
         damages: list[Damage] = self._reader.damages

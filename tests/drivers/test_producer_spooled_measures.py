@@ -203,6 +203,9 @@ class _FailingFile:
     def read(self, offset: int, size: int) -> bytes:
         return self._file.read(offset, size)
 
+    def read_cached(self, offset: int, size: int) -> Buffer:
+        return self._file.read_cached(offset, size)
+
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         self._file.write(offset, buffers)
 

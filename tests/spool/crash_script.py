@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from aioproduce.spool.log_reader import LogReader
+from aioproduce.spool.log_reader import Batch, LogReader
 from aioproduce.spool.quarantine import Quarantine
 from aioproduce.spool.segments import LIFE_STEP
 from aioproduce.spool.topic_log import PossiblyStoredError, TopicLog
@@ -185,7 +185,7 @@ class CrashScript:
             self._readers[topic] = LogReader(self.disk, topic, log.position, self._quarantine)
         reader = self._readers[topic]
         reader.pass_over(log.dropped_to)
-        batches = reader.read(list(log.segments), self._random.choice((1, 3000, 20000)))
+        batches = _next_batches(reader, log, self._random.choice((1, 3000, 20000)))
         if batches:
             settled = batches[-1].head.end_offset
             oracle.settling = max(oracle.settling, settled)
@@ -231,7 +231,7 @@ class CrashScript:
         log = TopicLog(disk, topic, SEGMENT_BYTES, keeps=self._keeps)
         reader = LogReader(disk, topic, log.position, Quarantine(disk, "/quarantine"))
         found: list[tuple[int, bytes]] = []
-        while batches := reader.read(list(log.segments), 4096):
+        while batches := _next_batches(reader, log, 4096):
             for batch in batches:
                 found += read_values(batch.content)
         self.damages += len(reader.damages)
@@ -242,6 +242,12 @@ class CrashScript:
             _promise(log.next_offset > oracle.highest, f"offset {log.next_offset} was used before")
         except PromiseBroken as broken:
             raise PromiseBroken(f"{topic}: {broken}") from None
+
+
+def _next_batches(reader: LogReader, log: TopicLog, most: int) -> list[Batch]:
+    """Read as the forwarder does."""
+    segments = list(log.segments)
+    return reader.read_cached(segments, most) or reader.read(segments, most)
 
 
 def _promise(is_kept: bool, otherwise: str) -> None:

@@ -123,6 +123,10 @@ class LossyFile:
     def read(self, offset: int, size: int) -> bytes:
         return bytes(self._inode.content[offset : offset + size])
 
+    def read_cached(self, offset: int, size: int) -> Buffer:
+        """Return nothing, a part or everything: by the place, so that a script is the same each time."""
+        return self.read(offset, size * (offset % 5) // 4)
+
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         content = b"".join(buffers)
         fault = self._disk.effect("write")

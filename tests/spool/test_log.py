@@ -6,17 +6,21 @@ import errno
 import json
 import os
 import struct
+import threading
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from crc32c import crc32c
 
 from aioproduce.spool.batch_head import holes, is_whole, read_head
 from aioproduce.spool.disk import FileSystem
-from aioproduce.spool.log_reader import LogReader
+from aioproduce.spool.log_reader import Batch, LogReader
 from aioproduce.spool.position import Position
 from aioproduce.spool.quarantine import Damage, Quarantine
+from aioproduce.spool.reading_thread import ReadingThread
 from aioproduce.spool.segments import LIFE_STEP, find_segments
 from aioproduce.spool.topic_log import PossiblyStoredError, TopicLog
 from tests.drivers.spool_disks import BrokenDisk
@@ -50,7 +54,7 @@ def _reader(directory: Path, offset: int = 0) -> LogReader:
 def _read(directory: Path, log: TopicLog, offset: int = 0, most: int = 1_000) -> list[tuple[int, bytes]]:
     reader = _reader(directory, offset)
     found: list[tuple[int, bytes]] = []
-    while batches := reader.read(log.snapshot(), most):
+    while batches := reader.read_cached(log.snapshot(), most) or reader.read(log.snapshot(), most):
         for batch in batches:
             assert is_whole(batch.content, batch.head)
             found += read_values(batch.content)
@@ -69,6 +73,109 @@ def test_records_are_read_in_order_over_many_segments(directory: Path) -> None:
     assert _read(directory, log) == list(enumerate(values))
     log.close()
     assert _read(directory, _open(directory)) == list(enumerate(values))
+
+
+@pytest.mark.parametrize("parts", [0, 1, 3, 8])
+def test_what_is_in_memory_is_read_without_a_disk_and_the_rest_with_one(directory: Path, parts: int) -> None:
+    """The page cache may have any part of what is wanted."""
+    log = _open(directory)
+    values = [b"%03d" % number * 50 for number in range(200)]
+    for start in range(0, 200, 5):
+        _append(log, values[start : start + 3], values[start + 3 : start + 5])
+    disk = _PartlyCached(parts)
+    reader = LogReader(disk, str(directory), 0, Quarantine(disk, str(directory.parent / "quarantine")))
+    reads = {"cached": 0, "read": 0}
+    found: list[tuple[int, bytes]] = []
+    while True:
+        reader.pass_over(7)
+        before = reader.offset
+        if batches := reader.read_cached(log.snapshot(), 2_000):
+            reads["cached"] += 1
+        else:
+            assert reader.offset == before
+            batches = reader.read(log.snapshot(), 2_000)
+            reads["read"] += 1
+        if not batches:
+            break
+        found += [row for batch in batches for row in read_values(batch.content)]
+    reader.close()
+    assert found == list(enumerate(values))[5:]  # the batch that has offset 7 begins with 5
+    assert not reader.damages
+    assert reader.read_cached(log.snapshot(), 2_000) == []
+    assert (reads["cached"] > 0) == (parts > 1)
+    assert reads["read"] >= len(log.segments)  # where a file ends, somebody has to look for the next one
+
+
+def test_damage_is_left_to_the_read_that_may_wait(directory: Path, tmp_path: Path) -> None:
+    log = _open(directory)
+    _append(log, [b"0" * 100], [b"1" * 100], [b"2" * 100])
+    log.close()
+    (path,) = directory.glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    log = _open(directory)
+    disk = _PartlyCached(8)
+    reader = LogReader(disk, str(directory), 0, Quarantine(disk, str(tmp_path / "quarantine")))
+    assert [batch.head.base_offset for batch in reader.read(log.snapshot(), 1)] == [0]
+    assert reader.read_cached(log.snapshot(), 2_000) == []
+    assert not (tmp_path / "quarantine").exists()
+    assert [batch.head.base_offset for batch in reader.read(log.snapshot(), 2_000)] == [2]
+    assert [damage.first_offset for damage in reader.damages] == [1]
+
+
+def test_the_files_of_a_disk_are_read_without_a_wait_where_linux_can_tell(tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    file = FileSystem().create(path)
+    file.write(0, [bytes(range(256))])
+    found = bytes(file.read_cached(100, 1_000))
+    assert found in {b"", bytes(range(100, 256))}  # none where the file system cannot tell
+    assert bytes(file.read_cached(300, 10)) == b""
+    file.close()
+    assert bytes(file.read_cached(0, 10)) == b""
+
+
+def test_a_reader_that_a_thread_uses_is_left_alone() -> None:
+    is_in, may_go = threading.Event(), threading.Event()
+
+    looks: list[str] = []
+
+    def read(_segments: object, _most: int) -> list[Batch]:
+        is_in.set()
+        assert may_go.wait(30)
+        return []
+
+    def read_cached(_segments: object, _most: int) -> list[Batch]:
+        looks.append("cached")
+        return []
+
+    reading = ReadingThread(cast("LogReader", SimpleNamespace(read=read, read_cached=read_cached)))
+    thread = threading.Thread(target=reading.read, args=([], 1))
+    thread.start()
+    assert is_in.wait(30)
+    assert reading.read_cached([], 1) == []
+    assert looks == []
+    may_go.set()
+    thread.join()
+    assert reading.read_cached([], 1) == []
+    assert looks == ["cached"]
+
+
+class _PartlyCached(FileSystem):
+    """A disk of whose files some eighths of what is wanted are in memory."""
+
+    def __init__(self, parts: int) -> None:
+        self._parts = parts
+
+    def open(self, path: str) -> Any:
+        file = super().open(path)
+
+        def read_cached(offset: int, size: int) -> bytes:
+            return file.read(offset, size * self._parts // 8)
+
+        return SimpleNamespace(
+            read=file.read, read_cached=read_cached, close=file.close, size=os.stat(path).st_size
+        )
 
 
 def test_a_batch_larger_than_a_segment_has_one_of_its_own(directory: Path) -> None:
