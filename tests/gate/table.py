@@ -1,6 +1,7 @@
 """`python -m tests.gate.table`: write TIERS.md, which lists the tests outside the gate with their reasons.
 
-The page is made from the tests that pytest collects, so it cannot miss one.
+The page is made from the tests that pytest collects, so it cannot miss one. Where a library of a file of tests is
+missing, nothing is written, since that file's rows would be.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import pytest
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "TIERS.md"
 
+CANNOT_TELL: Final = 9
+"""The exit status if not all tests can be collected here; those of pytest end at 5."""
+
 _HEAD: Final = """\
 # Which tier each test is in
 
@@ -24,10 +28,16 @@ dropped. The last column is the number of tests of the same function that stay i
 
 
 class Collected:
-    """A pytest plugin that keeps the collected tests."""
+    """A pytest plugin that keeps the collected tests, and the files that were left out."""
 
     def __init__(self) -> None:
         self.items: list[pytest.Item] = []
+        self.left_out: list[str] = []
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep why a file was left out."""
+        if report.skipped:
+            self.left_out.append(f"{report.nodeid}: {report.longreprtext}")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Keep the collected tests."""
@@ -75,11 +85,18 @@ def tier_of(item: pytest.Item) -> tuple[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Collect all tests and write the page; with `--check`, report whether the page is up to date."""
+    """Collect all tests and write the page; with `--check`, report whether the page is up to date (1 if not).
+
+    Returns:
+        The exit status; `CANNOT_TELL` if files of tests were left out.
+    """
     collected = Collected()
     status = pytest.main(["--collect-only", "-qq", "--no-summary", "tests"], plugins=[collected])
     if status:
         return int(status)
+    if collected.left_out:
+        print(*("the page would miss tests:", *collected.left_out), sep="\n", file=sys.stderr)
+        return CANNOT_TELL
     page = make_page(collected.items)
     if arguments == ["--check"]:
         if PAGE.read_text(encoding="utf-8") == page:
