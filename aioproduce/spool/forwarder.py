@@ -20,7 +20,7 @@ from aioproduce.errors import ProducerError, ProducerStateError
 from aioproduce.spool.bell import Bell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from aioproduce.producer.life import ProducerLife
     from aioproduce.spool.sent_batch import SentBatch
@@ -32,6 +32,9 @@ FIRST_PAUSE: Final = 0.2
 """Seconds before a topic that failed is tried again; each further pause is twice as long."""
 
 _READ_PAUSE: Final = 0.5
+
+# Bytes of the objects of a batch that is under way, measured: batches of one record are mostly these.
+_OBJECTS: Final = 2048
 
 LONGEST_PAUSE: Final = 30.0
 """The longest pause, in seconds."""
@@ -46,6 +49,7 @@ class TopicForwarder:
         life: The producer of the cluster; it gives no record up for as long as it runs.
         position: Returns the topic's durable position.
         window: Returns how many bytes of the log may be under way now.
+        heed_turn: Gives the loop its turn when that is due: a backlog of small batches is sent without a wait.
         changed: Called when something was settled.
     """
 
@@ -55,12 +59,14 @@ class TopicForwarder:
         life: ProducerLife,
         position: Callable[[], int],
         window: Callable[[], int],
+        heed_turn: Callable[[], Awaitable[None]],
         changed: Callable[[], None],
     ) -> None:
         self._queue = queue
         self._life = life
         self._position = position
         self._window = window
+        self._heed_turn = heed_turn
         self._changed = changed
         self._is_idle = False
         self._sent: deque[SentBatch] = deque()
@@ -123,6 +129,7 @@ class TopicForwarder:
         """Send what the log has, as it comes, without an end."""
         queue = self._queue
         while True:
+            await self._heed_turn()
             if self._again_from is not None:
                 await self._begin_again()
             elif self._under_way >= self._window():
@@ -136,7 +143,7 @@ class TopicForwarder:
                     self._try_later(batch.head.base_offset, error)
                 else:
                     self._sent.append(sent)
-                    self._under_way += batch.head.size
+                    self._under_way += batch.head.size + _OBJECTS
                     self._reads.ring()
                     self._settles.ring()
             else:
@@ -188,7 +195,7 @@ class TopicForwarder:
                 else:
                     self._settle(sent)
             self._sent.popleft()
-            self._under_way -= sent.batch.head.size
+            self._under_way -= sent.batch.head.size + _OBJECTS
             self._sends.ring()
             self._changed()
 

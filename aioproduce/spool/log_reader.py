@@ -16,7 +16,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from aioproduce.spool.batch_head import (
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from aioproduce.spool.segments import Extent, Segment
 
 _NO_LIMIT: Final = 2**63
+# The most batches that are returned at once in the loop's thread: each takes it some 6 us.
+_MOST_CACHED: Final = 64
 
 
 class Batch(NamedTuple):
@@ -121,7 +123,8 @@ class LogReader:
                 break
             bound = self._size(segment.extent)
             limit = _NO_LIMIT if following is None else following.base_offset
-            found = list(self._whole_batches(self._file.read_cached, most, bound, limit))
+            batches = self._whole_batches(self._file.read_cached, most, bound, limit)
+            found = list(islice(batches, _MOST_CACHED))
             if wanted := self._wanted(found):
                 self.offset = wanted[-1].head.end_offset
             return wanted
@@ -217,17 +220,18 @@ class LogReader:
     def _whole_batches(
         self, read: Callable[[int, int], Buffer], most: int, bound: int, limit: int
     ) -> Iterator[Batch]:
-        """Yield batches in one piece of the file, and stand behind the last."""
+        """Yield batches in one piece of the file, and stand behind the last that was taken."""
         view = memoryview(read(self._at, min(max(most, HEAD_SIZE), bound - self._at)))
         head = read_head(view)
         if head is not None and len(view) < head.size <= bound - self._at:
             view = memoryview(read(self._at, head.size))
         at = 0
         while self._expected < limit and (head := self._batch_at(view, at)) is not None:
-            yield Batch(head, view[at : at + head.size])
+            batch = Batch(head, view[at : at + head.size])
             at += head.size
             self._at += head.size
             self._expected = head.end_offset
+            yield batch  # the caller may take no more
 
     def _batch_at(self, view: memoryview, at: int) -> BatchHead | None:
         head = read_head(view, at)

@@ -309,7 +309,8 @@ class SpoolQueue:
             return queue
         assert self._producer is not None
         forwarder = TopicForwarder(
-            queue, self._producer._life, partial(self.writer.position, topic), self._window, self._changed
+            *(queue, self._producer._life, partial(self.writer.position, topic), self._window),
+            *(self._producer._heed_turn, self._changed),
         )
         self._forwarders[topic] = forwarder
         self._start(forwarder.read_all, topic)

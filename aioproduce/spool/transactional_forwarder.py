@@ -407,6 +407,7 @@ class TransactionalForwarder:
         while is_more and size < _LARGEST and self._driver.now() < ends_at:
             is_more = False
             for queue in ready:
+                await transaction._heed_turn()
                 if self._can_read(queue, self._driver.now()):
                     await self._read(queue)
                 if queue.next_batch is None:

@@ -62,6 +62,7 @@ class _Story:
 
     def __init__(self, outcome: dict[int, ProducerError]) -> None:
         self.events: list[str] = []
+        self.turns = 0
         self.is_over = asyncio.Event()
         self._outcome = outcome
         self._at = 0
@@ -114,12 +115,16 @@ class _Story:
 
 
 async def _events(story: _Story, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    async def heed_turn() -> None:
+        story.turns += 1
+
     monkeypatch.setattr("aioproduce.spool.forwarder.FIRST_PAUSE", 0.0)
     forwarder = TopicForwarder(
         cast("Any", story),
         cast("Any", SimpleNamespace(driver=_Driver())),
         lambda: 0,
-        lambda: 100,
+        lambda: 1_000_000,
+        heed_turn,
         lambda: None,
     )
     tasks = [asyncio.create_task(run()) for run in (forwarder.send_all, forwarder.settle_all)]
@@ -127,6 +132,8 @@ async def _events(story: _Story, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    # A backlog of small batches is sent without a wait: the loop is asked before each.
+    assert story.turns >= sum("is sent" in event for event in story.events) > 1
     return story.events
 
 

@@ -106,6 +106,21 @@ def test_what_is_in_memory_is_read_without_a_disk_and_the_rest_with_one(director
     assert reads["read"] >= len(log.segments)  # where a file ends, somebody has to look for the next one
 
 
+def test_no_more_small_batches_than_take_the_loop_a_moment_are_read_in_its_thread(directory: Path) -> None:
+    log = _open(directory)
+    _append(log, *([b"%d" % number] for number in range(40)))
+    disk = _PartlyCached(8)
+    reader = LogReader(disk, str(directory), 0, Quarantine(disk, str(directory.parent / "quarantine")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aioproduce.spool.log_reader._MOST_CACHED", 8)
+        assert len(reader.read(log.snapshot(), 1)) == 1
+        offsets = [
+            [batch.head.base_offset for batch in reader.read_cached(log.snapshot(), 9_000)] for _ in range(5)
+        ]
+    assert offsets == [list(range(start, min(start + 8, 40))) for start in range(1, 40, 8)]
+    reader.close()
+
+
 def test_damage_is_left_to_the_read_that_may_wait(directory: Path, tmp_path: Path) -> None:
     log = _open(directory)
     _append(log, [b"0" * 100], [b"1" * 100], [b"2" * 100])
