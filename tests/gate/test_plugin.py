@@ -141,22 +141,27 @@ def test_a_test_that_waits_and_one_that_works_fail_the_run_and_extended_ones_do_
 def test_what_is_recorded_is_the_budget(pytester: pytest.Pytester, run: Run) -> None:
     pytester.mkdir("tests")
     pytester.makepyfile(**{"tests/test_it": "def test_it(burn): burn(0.2)"})
-    pytester.makeconftest("import pytest\n@pytest.fixture\ndef burn():\n    return lambda seconds: None")
-
-    assert run("--gate-budget", "--gate-record").ret == 0
-    budget = json.loads((pytester.path / "budget.json").read_text())
-    assert set(budget["rows"]) == {"fixtures below 0.5 s", "pytest itself", "tests"}
-    # What pytest costs here depends on the run around it.
-    budget["rows"]["pytest itself"]["cpu_s"] = 1e6
-    budget["rows"]["tests"]["waiting_s"] = 1.0
-    (pytester.path / "budget.json").write_text(json.dumps(budget))
-    assert run("--gate-budget").ret == 0
-
     pytester.makeconftest(BURN + "    @pytest.fixture(name='burn')\n    def _burn():\n        return burn")
+    file = pytester.path / "budget.json"
+
+    assert run("--gate-budget", "--gate-record", "-o", "gate_cpu=5").ret == 0
+    budget = json.loads(file.read_text())
+    assert set(budget["rows"]) == {"fixtures below 0.5 s", "pytest itself", "tests"}
+    assert budget["rows"]["tests"]["cpu_s"] >= 0.2
+
+    # What pytest costs here depends on the run around it, and so does the rest of a test's cost: this process has
+    # other tests' objects to collect and may have a thread of theirs.
+    budget["rows"]["pytest itself"]["cpu_s"] = 1e6
+    budget["rows"]["tests"] = {"cpu_s": 100.0, "waiting_s": 100.0}
+    file.write_text(json.dumps(budget))
+    assert run("--gate-budget", "-o", "gate_cpu=5").ret == 0
+
+    budget["rows"]["tests"]["cpu_s"] = 0.04
+    file.write_text(json.dumps(budget))
     result = run("--gate-budget", "-o", "gate_cpu=5")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.re_match_lines([r"TOO MUCH: tests: 0\.2 s of CPU, 0\.0 s are recorded.*"])
+    result.stdout.re_match_lines([r"TOO MUCH: tests: \d\.\d s of CPU, 0\.0 s are recorded.*"])
 
 
 @pytest.mark.parametrize("body", ["assert False", "pytest.exit('enough')"])
