@@ -12,8 +12,8 @@ import javax.management.remote.JMXServiceURL;
 /**
  * What running Kafka brokers have counted of produce requests, in all: {@code java BrokerCounts.java PID...}.
  *
- * <p>For each line of standard input, a topic's name, it prints a line: produce requests of all topics, their bytes, and of
- * the topic the batches, records and bytes. It attaches to each broker's JVM, so a broker needs no setting for it.
+ * <p>For each line of standard input, a topic's name, it prints a line: produce requests of all topics, their bytes, of
+ * the topic the batches, records and bytes, and the fetch requests of replicas. It attaches to each broker's JVM, so a broker needs no setting for it.
  */
 final class BrokerCounts {
     private BrokerCounts() {}
@@ -50,17 +50,27 @@ final class BrokerCounts {
             double batches = 0;
             double records = 0;
             double bytes = 0;
+            double fetches = 0;
             for (MBeanServerConnection broker : brokers) {
                 String request = "kafka.network:type=RequestMetrics,request=Produce,name=";
                 requests += sum(broker, request + "RequestsPerSec,*", false);
                 requestBytes += sum(broker, request + "RequestBytes", true);
+                fetches += sum(broker, "kafka.network:type=RequestMetrics,request=FetchFollower,name=RequestsPerSec,*", false);
                 String of = "kafka.server:type=BrokerTopicMetrics,topic=" + topic + ",name=";
                 batches += sum(broker, of + "TotalProduceRequestsPerSec", false);
                 records += sum(broker, of + "MessagesInPerSec", false);
                 bytes += sum(broker, of + "BytesInPerSec", false);
             }
             System.out.println(
-                    String.format(Locale.ROOT, "%.0f %.0f %.0f %.0f %.0f", requests, requestBytes, batches, records, bytes));
+                    String.format(
+                            Locale.ROOT,
+                            "%.0f %.0f %.0f %.0f %.0f %.0f",
+                            requests,
+                            requestBytes,
+                            batches,
+                            records,
+                            bytes,
+                            fetches));
         }
     }
 }

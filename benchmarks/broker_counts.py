@@ -31,6 +31,7 @@ class Counts:
         batches: Batches of the topic.
         records: Records of the topic.
         record_bytes: The size of the topic's batches.
+        fetches: Fetch requests of the replicas, of all topics.
         cpu_seconds: The brokers' processor time.
     """
 
@@ -39,6 +40,7 @@ class Counts:
     batches: float
     records: float
     record_bytes: float
+    fetches: float
     cpu_seconds: float
 
     def __sub__(self, other: Self) -> Self:
@@ -53,6 +55,7 @@ class Counts:
             "batches_per_request": self.batches / self.requests,
             "requests_per_million": self.requests / self.records * 1e6,
             "kb_per_request": self.request_bytes / self.requests / 1000,
+            "fetches_per_million": self.fetches / self.records * 1e6,
             "broker_cpu_seconds_per_million": self.cpu_seconds / self.records * 1e6,
         }
 
@@ -96,6 +99,5 @@ class BrokerCounts:
         line = stdout.readline()
         if not line:
             raise RuntimeError(f"BrokerCounts.java ended with {self._process.wait()}")
-        requests, request_bytes, batches, records, record_bytes = map(float, line.split())
-        cpu_seconds = sum(map(cpu_seconds_of, self._pids))
-        return Counts(requests, request_bytes, batches, records, record_bytes, cpu_seconds)
+        counts = map(float, line.split())
+        return Counts(*counts, cpu_seconds=sum(map(cpu_seconds_of, self._pids)))

@@ -27,6 +27,7 @@ _COLUMNS = (
     ("batches_per_request", "batches / request", "{:,.1f}"),
     ("requests_per_million", "requests per million", "{:,.0f}"),
     ("kb_per_request", "kB / request", "{:,.0f}"),
+    ("fetches_per_million", "replicas' fetches per million", "{:,.0f}"),
     ("broker_cpu_seconds_per_million", "broker CPU s per million", "{:,.2f}"),
     ("warmup_records_per_second", "warm-up records/s", "{:,.0f}"),
     ("latency_p50_ms", "p50 ms", "{:,.2f}"),
@@ -52,7 +53,7 @@ _USUAL = (
 _OF_SECTION = {
     "kafka": (
         *("records_per_second", "cpu_seconds_per_million", "rss_over_start_mib", "records_per_batch"),
-        *("batches_per_request", "requests_per_million", "kb_per_request"),
+        *("batches_per_request", "requests_per_million", "kb_per_request", "fetches_per_million"),
         *("broker_cpu_seconds_per_million", "warmup_records_per_second"),
     ),
     "latency": ("latency_p50_ms", "latency_p99_ms", "latency_p99.9_ms", "latency_max_ms", "cpu_percent"),

@@ -1,7 +1,7 @@
 """The cost of an import: a new interpreter that imports the producer, less one that imports nothing.
 
-The modules' bytecode is kept between the rounds, as everywhere but in an environment with `PYTHONDONTWRITEBYTECODE`.
-There each process compiles the sources again, which costs as much again as the import.
+The modules' bytecode is kept between the rounds, as it is wherever `PYTHONDONTWRITEBYTECODE` is not set. With that
+variable each process compiles the sources again, which costs as much again as the import.
 """
 
 from __future__ import annotations

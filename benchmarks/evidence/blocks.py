@@ -99,6 +99,7 @@ BLOCKS: Final[Mapping[str, Block]] = {
     "budget": Block(("budget",), tables.budget),
     "interpreters": Block(("interpreters",), tables.interpreters),
     "stages": Block(("stages",), tables.stages),
+    "growth": Block(("growth",), tables.growth),
     "blocking": Block(("blocking",), tables.blocking),
     "blocking-stages": Block(("blocking-stages",), tables.named("blocking-stages", "ns a record", "{:,.0f}")),
     "service-overhead": Block(("service-overhead",), tables.service),

@@ -131,6 +131,8 @@ _PROGRAMS: Final = (
     Entry("budget", "The work that a record costs", ("-m", "tests.budget", "--json"), 2, medians.nested),
     Entry("stages", "Where each microsecond of a record goes", ("-m", "benchmarks.stages", "--json"), 2,
           medians.nested),
+    Entry("growth", "Which part of a batch grows with partitions and topics",
+          ("-m", "benchmarks.growth", "--json"), 1, medians.nested, ("--quick",)),
     Entry(
         "blocking", "Threads that send", ("-m", "benchmarks.blocking", "--json"), 4, medians.of_blocking,
         ("--records", "8000", "--turns", "1"), libraries=("confluent-kafka",),

@@ -196,6 +196,20 @@ def stages(documents: Documents) -> str:
     return table(("stage", "ns a record", "us a batch"), rows)
 
 
+def growth(documents: Documents) -> str:
+    """The parts of a batch with few and with many partitions or topics, and what the many add."""
+    figures = documents["growth"]["figures"]
+    few, many, few_topics, many_topics = figures
+    rows = [
+        [part, *(f"{figures[case][part]:.1f}" for case in (few, many)),
+         f"{figures[many][part] - figures[few][part]:+.1f}",
+         *(f"{figures[case][part]:.1f}" for case in (few_topics, many_topics)),
+         f"{figures[many_topics][part] - figures[few_topics][part]:+.1f}"]
+        for part in figures[few]
+    ]  # fmt: skip
+    return table(("us of a batch", few, many, "added", few_topics, many_topics, "added"), rows)
+
+
 def blocking(documents: Documents) -> str:
     """Return the figures by threads and client."""
     rows = [

@@ -152,6 +152,10 @@ FIGURES: dict[str, Any] = {
         "instructions": {"dropped": {"instructions": 3800.0}},
     },
     "stages": {"append": {"record_ns": 89.0}, "seal": {"record_ns": 10.0, "batch_us": 5.8}},
+    "growth": {
+        case: {"open": 2.0, "flush": flush, "a batch": 2.0 + flush}
+        for case, flush in (("few", 4.0), ("many", 10.0), ("few topics", 6.0), ("many topics", 20.0))
+    },
     "blocking": [
         {
             "threads": 8,

@@ -36,6 +36,8 @@ def test_the_counts_are_those_of_the_log(kafka3: KafkaCluster, topic_name: str) 
     assert sent.batches == sent.requests == len(dumped) == 3
     assert sent.record_bytes == sum(batch.size for batch in dumped)
     assert sent.record_bytes < sent.request_bytes < sent.record_bytes + 3 * 200
+    # With acks=all each of two replicas has fetched each batch, and the three were sent one after another.
+    assert sent.fetches >= 6
     assert (other.records, other.batches, other.record_bytes) == (0, 0, 0)
     figures = sent.figures()
     assert figures["records_per_batch"] == 2
