@@ -99,5 +99,6 @@ class BrokerCounts:
         line = stdout.readline()
         if not line:
             raise RuntimeError(f"BrokerCounts.java ended with {self._process.wait()}")
-        counts = map(float, line.split())
-        return Counts(*counts, cpu_seconds=sum(map(cpu_seconds_of, self._pids)))
+        requests, request_bytes, batches, records, record_bytes, fetches = map(float, line.split())
+        cpu_seconds = sum(map(cpu_seconds_of, self._pids))
+        return Counts(requests, request_bytes, batches, records, record_bytes, fetches, cpu_seconds)
