@@ -5,7 +5,7 @@ A column that no result of a section has is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -163,3 +163,10 @@ def curves_of(results: Sequence[Result]) -> dict[str, list[tuple[float, float]]]
         points = curves.setdefault(result.case.mode, [])
         points.append((result.case.options["x"], result.figures["cpu_seconds_per_million"]))
     return curves
+
+
+def stage_cell(figures: Mapping[str, float], name: str, digits: int) -> str:
+    """Return a figure of a stage as text; how often something happens stands where the microseconds would."""
+    if name in figures:
+        return f"{figures[name]:.{digits}f}"
+    return f"{figures['times']:.1f} times" if name == "batch_us" and "times" in figures else ""

@@ -10,7 +10,8 @@ least of several rounds.
 3. What is left of a record's whole time is the cost of `send()` around the append.
 4. `gather()` of deliveries that are done is compared with `gather()` of asyncio's own futures that are done.
 5. A batch that another thread compresses costs the loop's thread what that thread needs more than without
-   compression: hand-over, report, the interpreter's lock, less the bytes that need not be written.
+   compression: hand-over, report, the interpreter's lock, less the bytes that need not be written. Its voluntary
+   context switches tell how often it waits for the lock; without compression there are none.
 6. For the checksum the limit is measured, too: the least time that its work can take on this machine.
 """
 
@@ -19,10 +20,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import resource
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Any, Final
 
 import uvloop
@@ -40,6 +43,7 @@ from aioproduce.producer.admission import Admission
 from aioproduce.testing.fake_cluster.encoding import encode_response
 from benchmarks.null_broker import null_broker
 from benchmarks.process import payload
+from benchmarks.report import stage_cell
 from tests.unit.sender_harness import SenderHarness
 from tests.unit.sender_wire import TOPIC as CORE_TOPIC
 from tests.unit.sender_wire import produce_body
@@ -57,6 +61,7 @@ ANSWER: Final = "answer: decode, settle, give memory back (core alone)"
 GATHER: Final = "gather() of deliveries"
 OWN_GATHER: Final = "gather() of asyncio's own futures"
 COMPRESSED: Final = "lz4 in another thread: what the loop's thread pays more"
+WAITS: Final = "(how often the loop's thread waits for the interpreter's lock)"
 CHECKSUM: Final = "(of it the checksum alone)"
 IN_PLACE: Final[dict[str, tuple[type, str]]] = {
     OPEN: (Admission, "append_plain"),
@@ -215,9 +220,14 @@ async def of_gather(servers: str) -> dict[str, float]:
     return found
 
 
-async def of_compression(servers: str, batches: Callable[[], int]) -> float:
-    """Seconds of the loop's thread for a batch that another thread compresses, less those of one as it is."""
+async def of_compression(servers: str, batches: Callable[[], int]) -> tuple[float, float]:
+    """What a batch that another thread compresses costs the loop's thread more than one as it is.
+
+    Returns:
+        Seconds of processor time, and how often the thread waits.
+    """
     least_of: dict[str, float] = {}
+    waits_of: dict[str, float] = {}
     values = payload(len(VALUE))
     for _ in range(ROUNDS):
         for codec in ("none", "lz4"):
@@ -225,13 +235,20 @@ async def of_compression(servers: str, batches: Callable[[], int]) -> float:
                 servers, linger_ms=5, batch_size=BATCH_SIZE, buffer_memory=2**26, compression_type=codec
             ) as producer:
                 await producer.send_and_wait(TOPIC, VALUE)
-                before, began = batches(), time.thread_time()
+                before, began, waits = batches(), time.thread_time(), _waits()
                 for number in range(RECORDS // 2):
                     await producer.send(TOPIC, values[number % len(values)])
                 await producer.flush()
-                spent = (time.thread_time() - began) / (batches() - before)
+                count = batches() - before
+                spent, waited = (time.thread_time() - began) / count, (_waits() - waits) / count
             least_of[codec] = min(least_of.get(codec, 1.0), spent)
-    return least_of["lz4"] - least_of["none"]
+            waits_of[codec] = min(waits_of.get(codec, inf), waited)
+    return least_of["lz4"] - least_of["none"], waits_of["lz4"] - waits_of["none"]
+
+
+def _waits() -> int:
+    """How often this thread has given the processor up to wait."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 async def in_place(servers: str, batches: Callable[[], int]) -> dict[str, float]:
@@ -256,7 +273,8 @@ async def measured(servers: str, batches: Callable[[], int]) -> dict[str, dict[s
     """Nanoseconds of a record and, where a batch pays, microseconds of a batch, by stage."""
     dropped, awaited = await of_records(servers)
     stages = {**await in_place(servers, batches), **of_core()}
-    gathered, compressed = await of_gather(servers), await of_compression(servers, batches)
+    gathered = await of_gather(servers)
+    compressed, waits = await of_compression(servers, batches)
     block = bytes(BATCH_SIZE)
     checksum = least(lambda: per_call(lambda: crc32c(block), 2000))
     append, batch = append_cost(), sum(stages.values())
@@ -277,6 +295,7 @@ async def measured(servers: str, batches: Callable[[], int]) -> dict[str, dict[s
         "await of the delivery: RecordMetadata": {"record_ns": awaited * 1e9},
         **{name: {"record_ns": seconds * 1e9} for name, seconds in gathered.items()},
         COMPRESSED: of_batch(compressed),
+        WAITS: {"times": waits},
     }
 
 
@@ -292,8 +311,7 @@ def main() -> None:
         return
     print(f"{'what':70} {'ns a record':>12} {'us a batch':>11}")
     for name, each in found.items():
-        batch = f"{each['batch_us']:11.1f}" if "batch_us" in each else ""
-        print(f"{name:70} {each['record_ns']:12.1f} {batch}")
+        print(f"{name:70} {stage_cell(each, 'record_ns', 1):>12} {stage_cell(each, 'batch_us', 1):>11}")
 
 
 if __name__ == "__main__":

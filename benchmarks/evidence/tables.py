@@ -190,7 +190,7 @@ def budget(documents: Documents) -> str:
 def stages(documents: Documents) -> str:
     """The stages of a record."""
     rows = [
-        [name, f"{each['record_ns']:.0f}", f"{each['batch_us']:.1f}" if "batch_us" in each else ""]
+        [name, report.stage_cell(each, "record_ns", 0), report.stage_cell(each, "batch_us", 1)]
         for name, each in documents["stages"]["figures"].items()
     ]
     return table(("stage", "ns a record", "us a batch"), rows)
