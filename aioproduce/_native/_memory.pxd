@@ -1,6 +1,6 @@
-# Addresses, in C; `_memory.py` is what stands for each of these in interpreted code.
+# Addresses, in C; `_memory.py` is what stands for these in interpreted code. Only C can `export()`.
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
@@ -21,6 +21,10 @@ cdef inline Py_buffer pin(bytearray content) except *:
 
 cdef inline void unpin(Py_buffer taken) noexcept:
     PyBuffer_Release(&taken)
+
+# Fills `view` with bytes that cannot be written to and belong to `owner`.
+cdef inline int export(Py_buffer *view, object owner, unsigned char *data, Py_ssize_t size, int flags) except -1:
+    return PyBuffer_FillInfo(view, owner, data, size, 1, flags)
 
 cdef inline int *ints_in(bytearray content) noexcept:
     return <int *>PyByteArray_AS_STRING(content)

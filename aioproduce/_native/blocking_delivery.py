@@ -332,7 +332,7 @@ class BlockingDelivery:
         if batch.status == _SUCCEEDED:
             return None
         with _making:
-            batch._unobserved -= not self._is_observed
+            batch._observe(not self._is_observed)
             self._is_observed = True
         return copy_of(batch._error_at(self._index_in_batch()))
 

@@ -18,7 +18,7 @@ cdef class BulkAppender:
     cdef list _touched
     cdef RecordSpan _span
     # The appender's state during a call.
-    cdef list _buffers, _results
+    cdef list _open
     cdef Py_ssize_t _partition_count, _open_count
     cdef bint _is_in_line, _is_numbered
     cdef RecordNumbers _numbers, _own_numbers

@@ -101,11 +101,10 @@ class BulkAppender:
         for column in (values, keys, headers, partitions, timestamps):
             if column is not None and not 0 <= start <= stop <= len(column):
                 raise ValueError(f"rows {start} to {stop} of a column of {len(column)}")
-        self._buffers = self._appender._buffers
-        self._results = self._appender._results
+        self._open = self._appender._open
         self._partition_count = self._appender._partition_count
         self._is_in_line = self._appender._line is not None
-        self._open_count = min(self._partition_count, len(self._buffers), len(self._results))
+        self._open_count = min(self._partition_count, len(self._open) // 2)
         if len(self._places) < _INT * self._open_count:
             self._places = bytearray(_INT * self._open_count)
         span = RecordSpan(
@@ -127,8 +126,7 @@ class BulkAppender:
         for partition in self._touched:
             ints_in(self._places)[partition] = 0
         self._touched.clear()
-        self._buffers = []
-        self._results = []
+        self._open = []
         self._span = None
 
     def _append(  # noqa: C901  # one function: a call would cost as much as its work
@@ -161,7 +159,7 @@ class BulkAppender:
             target: cython.Py_ssize_t = _target(self, partitions, row)
             if target < 0:
                 break
-            records: RecordBatchBuffer | None = self._buffers[target]
+            records: RecordBatchBuffer | None = self._open[2 * target]
             if records is None:
                 break
             before: cython.Py_ssize_t = records.size
@@ -246,10 +244,8 @@ class BulkAppender:
     def _begun(self, partition: cython.Py_ssize_t, index: cython.Py_ssize_t) -> cython.int:
         """Add a batch whose first record of this call has this index; return its place in the span, from 1."""
         span = self._span
-        result = self._results[partition]
         assert span is not None
-        assert result is not None
-        span.results.append(result)
+        span.results.append(self._open[2 * partition + 1])
         span._first_index = index
         self._touched.append(partition)
         return len(span.results)

@@ -10,6 +10,13 @@ cdef int _PENDING, _SUCCEEDED, _FAILED, _SPLIT
 cdef object RecordMetadata
 
 
+@cython.final
+cdef class UnobservedFailures:
+    cdef object _runtime, _topic, _error
+    cdef int _partition
+    cdef long long count
+
+
 cdef class BatchResult:
     cdef readonly str topic
     cdef readonly int partition, status
@@ -20,7 +27,7 @@ cdef class BatchResult:
     cdef TupleOutcomes _outcomes
     cdef dict _record_errors
     cdef list _children, _watched, _callbacks
-    cdef long long _unobserved
+    cdef UnobservedFailures _unobserved
     cdef Wakeups _late
     cdef object _wait  # the runtime's own way to wait for a delivery, or None
     cdef object _group  # what `stored_send` keeps with the batch, or None
@@ -30,6 +37,7 @@ cdef class BatchResult:
     cdef _metadata_of(
         self, Py_ssize_t index, long long timestamp, Py_ssize_t key_size, Py_ssize_t value_size
     )
+    cdef _observe(self, long long count)
     cdef _watch(self, DeliveryFuture future)
     cdef _fire(self)
     cdef _tell_late(self, Watcher watcher)

@@ -56,6 +56,30 @@ SUCCEEDED: Final = _SUCCEEDED
 DeliveryCallback = Callable[[RecordMetadata, "BaseException | None"], object]
 
 
+@cython.cclass
+class UnobservedFailures:
+    """The failures of a batch that nobody has asked for. It dies with the batch, and tells then how many are left.
+
+    The batch itself has no finalizer. Its memory is used again, and an object runs none in memory in which CPython
+    has run one.
+    """
+
+    def __init__(self, batch: BatchResult, count: int) -> None:
+        assert batch.error is not None
+        self._runtime = batch.runtime
+        self._topic = batch.topic
+        self._partition = batch.partition
+        self._error = batch.error
+        self.count = count
+
+    def __del__(self) -> None:
+        # The futures were dropped without a look at the outcome.
+        if self.count > 0:
+            self._runtime.unobserved_failure(self._topic, self._partition, self._error, self.count)
+
+
+@cython.freelist(16384)
+@cython.cclass
 class BatchResult:
     """The outcome of one batch, shared by the futures of its records.
 
@@ -84,7 +108,7 @@ class BatchResult:
         self._children: list[tuple[int, BatchResult]] | None = None
         self._watched: list[DeliveryFuture] | None = None
         self._callbacks: list[tuple[DeliveryFuture, Any]] | None = None
-        self._unobserved = 0
+        self._unobserved: UnobservedFailures | None = None
         self._late: Wakeups | None = None
         self._wait: Any = getattr(runtime, "wait", None)
         self._group: Any = None
@@ -125,7 +149,7 @@ class BatchResult:
         future: DeliveryFuture
         self.error = error
         self._record_errors = record_errors
-        self._unobserved = record_count
+        self._unobserved = UnobservedFailures(self, record_count)
         if self._callbacks is not None:
             for future, _callback in self._callbacks:
                 # The callback gets the error, so the failure is observed.
@@ -179,8 +203,10 @@ class BatchResult:
 
     def take_unobserved(self) -> int:
         """Return the number of failures that nobody observed, and reset it: the caller counts them from now on."""
-        count: cython.longlong = self._unobserved
-        self._unobserved = 0
+        if self._unobserved is None:
+            return 0
+        count: cython.longlong = self._unobserved.count
+        self._unobserved.count = 0
         return count
 
     def _check_pending(self) -> None:
@@ -213,6 +239,10 @@ class BatchResult:
             RecordMetadata, self.topic, self.partition, offset, timestamp, key_size, value_size
         )
 
+    def _observe(self, count: cython.longlong) -> None:
+        assert self._unobserved is not None
+        self._unobserved.count -= count
+
     def _watch(self, future: DeliveryFuture) -> None:
         if self._watched is None:
             self._watched = []
@@ -237,11 +267,6 @@ class BatchResult:
             self._late = late  # not set if the loop is closed: the next call must raise as well
         else:
             self._late.add(watcher)
-
-    def __del__(self) -> None:
-        # The futures were dropped without a look at the outcome. Only a failure sets `_unobserved`.
-        if self._unobserved > 0 and self.error is not None:
-            self.runtime.unobserved_failure(self.topic, self.partition, self.error, self._unobserved)
 
 
 @cython.no_gc
@@ -464,7 +489,7 @@ class DeliveryFuture(Watched):
         return error if self._result._outcomes is None else self._result._outcomes.error(error)
 
     def _observe(self) -> None:
-        self._result._unobserved -= not self._is_observed
+        self._result._observe(not self._is_observed)
         self._is_observed = True
 
 

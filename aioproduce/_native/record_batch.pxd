@@ -1,5 +1,5 @@
 cimport cython
-from aioproduce._native._memory cimport array_at, bytes_at, copy, pin, unpin
+from aioproduce._native._memory cimport array_at, bytes_at, copy, export, pin, unpin
 
 
 # Without the collector: it refers to bytes only. Thousands are open where there are thousands of partitions.
@@ -9,12 +9,14 @@ cdef class RecordBatchBuffer:
     cdef bytearray _buffer
     cdef Py_buffer _pin
     cdef unsigned char *_data
-    cdef Py_ssize_t _limit
+    cdef Py_ssize_t _limit, _exports
+    cdef bint _is_pinned
     cdef readonly Py_ssize_t size, record_count, largest_record
     cdef readonly long long base_timestamp, max_timestamp
 
     cpdef Py_ssize_t try_append(self, long long timestamp, object key, object value, object headers=*) except -2
     cdef memoryview _view(self)
+    cdef _unpin_unused(self)
     cpdef tuple seal(
         self, long long producer_id=*, int producer_epoch=*, long long base_sequence=*, int attributes=*,
         bytes compressed=*, bint is_transactional=*

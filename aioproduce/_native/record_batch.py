@@ -288,6 +288,8 @@ class RecordBatchBuffer:
                 f"(and below 2 GiB), not {limit}"
             )
         self._pin = pin(buffer)
+        self._is_pinned = True
+        self._exports = 0
         self._buffer: bytearray | None = buffer
         self._data = array_at(buffer)
         self.size = RECORD_BATCH_OVERHEAD
@@ -375,7 +377,7 @@ class RecordBatchBuffer:
         attributes: cython.int = 0,
         compressed: bytes | None = None,
         is_transactional: cython.bint = False,
-    ) -> tuple[list[bytes | memoryview], int]:
+    ) -> tuple[tuple[bytes | memoryview, ...], int]:
         """Write the header. Nothing can be appended after that.
 
         A retry with another producer id, epoch or sequence calls it again. No transport may hold a view of the
@@ -422,19 +424,42 @@ class RecordBatchBuffer:
         crc32c = load_crc32c() if _crc32c is None else _crc32c
         if compressed is None:
             put_number(target, _CRC_AT, 4, crc32c(view[_CRC_COVERS_FROM:size]))
-            return [view[:size]], size
+            # Compiled, the batch is its own buffer: no view, which the garbage collector would look at.
+            return ((self,) if cython.compiled else (view[:size],)), size  # type: ignore[return-value]
         put_number(target, _CRC_AT, 4, crc32c(compressed, crc32c(memoryview(header)[_CRC_COVERS_FROM:])))
-        return [bytes(header), compressed], size
+        return (bytes(header), compressed), size
 
     def release(self) -> None:
         """Release the buffer to its owner. This batch never touches it again. A second call does nothing."""
         self._limit = 0
         if self._buffer is not None:
-            unpin(self._pin)
             self._buffer = None
+            self._unpin_unused()
+
+    def __len__(self) -> int:
+        """Return `size`: a transport asks a buffer for its length."""
+        return self.size
+
+    if cython.compiled:
+
+        def __getbuffer__(self, view: cython.pointer[Py_buffer], flags: cython.int) -> None:  # noqa: F821  # C has it
+            self._view()
+            export(view, self, self._data, self.size, flags)  # noqa: F821  # C has it, too
+            self._exports += 1
+
+        def __releasebuffer__(self, view: cython.pointer[Py_buffer]) -> None:  # noqa: F821  # C has it, too
+            self._exports -= 1
+            self._unpin_unused()
 
     def __dealloc__(self) -> None:
-        if self._buffer is not None:
+        # Nobody reads it: who does refers to it.
+        if self._is_pinned:
+            unpin(self._pin)
+
+    def _unpin_unused(self) -> None:
+        # The memory stays where it is for anyone who still reads it, even after `release()`.
+        if self._buffer is None and not self._exports and self._is_pinned:
+            self._is_pinned = False
             unpin(self._pin)
 
     def iter_records(self) -> Iterator[Record]:

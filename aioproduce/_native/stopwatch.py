@@ -149,7 +149,7 @@ class _Batch:
             self._divide()
         elif error is not None:
             # `_fail()` reports the other records as well, by their number.
-            self._result._unobserved = 0
+            self._result.take_unobserved()
             self._stopwatch._fail(self._count, error)
         else:
             self._stopwatch._acknowledge(self._runs)

@@ -15,7 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioproduce._native.delivery import BatchResult
 from aioproduce._native.key_hash import HASHES, NO_HASH
@@ -51,8 +51,9 @@ class TopicAppender:
     """
 
     def __init__(self, key_rule: int) -> None:
-        self._buffers: list[RecordBatchBuffer | None] = []
-        self._results: list[BatchResult | None] = []
+        # Of partition p the open batch's buffer at 2p and its result at 2p + 1: together, because with thousands of
+        # partitions neither is in a cache.
+        self._open: list[Any] = []
         self._partition_count = 0
         self._key_rule = key_rule
         self._line: list[int] | None = None
@@ -72,18 +73,16 @@ class TopicAppender:
         """Set the number of partitions that keys are hashed to."""
         self._partition_count = count
 
-    def open(self, partition: int, buffer: RecordBatchBuffer, result: BatchResult) -> None:
+    def open(self, partition: cython.Py_ssize_t, buffer: RecordBatchBuffer, result: BatchResult) -> None:
         """Set the open batch of a partition."""
-        while len(self._buffers) <= partition:
-            self._buffers.append(None)
-            self._results.append(None)
-        self._buffers[partition] = buffer
-        self._results[partition] = result
+        while len(self._open) <= 2 * partition:
+            self._open += (None, None)
+        self._open[2 * partition] = buffer
+        self._open[2 * partition + 1] = result
 
-    def close(self, partition: int) -> None:
+    def close(self, partition: cython.Py_ssize_t) -> None:
         """Append no more records to the partition's batch."""
-        self._buffers[partition] = None
-        self._results[partition] = None
+        self._open[2 * partition] = self._open[2 * partition + 1] = None
 
     def set_sticky(self, partition: int, left: int) -> None:
         """Send the next `left` bytes of keyless records to a partition; -1: decide at the next record."""
@@ -157,9 +156,9 @@ class TopicAppender:
                 partition = self.next_keyless()
                 if partition < 0:
                     return None
-        if partition >= self._partition_count or partition >= len(self._buffers):
+        if partition >= self._partition_count or 2 * partition >= len(self._open):
             return None
-        buffer: RecordBatchBuffer | None = self._buffers[partition]
+        buffer: RecordBatchBuffer | None = self._open[2 * partition]
         if buffer is None:
             return None
         if is_keyless:
@@ -174,7 +173,7 @@ class TopicAppender:
         if is_keyless:
             self.count_keyless(buffer.size - before)
         return make_delivery(
-            self._results[partition],  # type: ignore[arg-type]  # there is one wherever there is a buffer
+            self._open[2 * partition + 1],
             index,
             timestamp,
             -1 if key is None else len(key),

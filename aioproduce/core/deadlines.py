@@ -20,9 +20,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 _SLACK: Final = 64
 """Stale entries allowed beyond the live ones: below this a rebuild costs more than the memory is worth."""
+
+
+@cython.freelist(16_384)
+@cython.cclass
+class _Entry:
+    """A key and its instant, ordered by that and by the order of insertion."""
+
+    __slots__ = ("at", "insertion", "key")
+
+    def __init__(self, at: float, insertion: int, key: Any) -> None:
+        self.at = at
+        self.insertion = insertion
+        self.key = key
+
+    def __lt__(self, other: _Entry) -> bool:
+        return self.at < other.at or (self.at == other.at and self.insertion < other.insertion)
 
 
 class Deadlines:
@@ -39,9 +62,9 @@ class Deadlines:
     __slots__ = ("_heap", "_insertions", "_live")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Any]] = []
+        self._heap: list[_Entry] = []
         # An entry of the heap is live if this holds it, and no equal one, for its key.
-        self._live: dict[Any, tuple[float, int, Any]] = {}
+        self._live: dict[Any, _Entry] = {}
         self._insertions = 0
 
     def __len__(self) -> int:
@@ -53,18 +76,18 @@ class Deadlines:
     def at(self, key: Hashable) -> float | None:
         """Return the key's instant, or `None` if it is not queued."""
         entry = self._live.get(key)
-        return None if entry is None else entry[0]
+        return None if entry is None else entry.at
 
     def schedule(self, key: Hashable, at: float) -> None:
         """Make `key` due at `at` or earlier: an earlier instant that it already has is kept."""
         entry = self._live.get(key)
-        if entry is None or at < entry[0]:
+        if entry is None or at < entry.at:
             self._insert(key, at)
 
     def reschedule(self, key: Hashable, at: float) -> None:
         """Make `key` due at exactly `at`, whether that is earlier or later than before."""
         entry = self._live.get(key)
-        if entry is None or at != entry[0]:
+        if entry is None or at != entry.at:
             self._insert(key, at)
 
     def cancel(self, key: Hashable) -> None:
@@ -82,8 +105,8 @@ class Deadlines:
         heap = self._heap
         while heap:
             entry = heap[0]
-            if self._live.get(entry[2]) is entry:
-                return entry[0]
+            if self._live.get(entry.key) is entry:
+                return entry.at
             heappop(heap)
         return None
 
@@ -98,9 +121,12 @@ class Deadlines:
         """
         due: list[Any] = []
         heap = self._heap
-        while heap and heap[0][0] <= now:
-            entry = heappop(heap)
-            key = entry[2]
+        while heap:
+            entry = heap[0]
+            if entry.at > now:
+                break
+            heappop(heap)
+            key = entry.key
             if self._live.get(key) is entry:
                 del self._live[key]
                 due.append(key)
@@ -109,7 +135,7 @@ class Deadlines:
 
     def _insert(self, key: Hashable, at: float) -> None:
         self._insertions += 1
-        entry = (at, self._insertions, key)
+        entry = _Entry(at, self._insertions, key)
         self._live[key] = entry
         heappush(self._heap, entry)
         self._compact()

@@ -2,7 +2,8 @@
 
 Used by `core.exchanges.produce_requests` (requests) and `wire.responses` (answers).
 
-1. A request is built around the batches' buffers: the records are neither copied nor read.
+1. A request is built around the batches' buffers: records are never read, and those of batches above 4 KiB are not
+   copied. What lies between such batches is one buffer.
 2. Batches keep the caller's order within a topic. A topic appears once, at the place of its first batch.
 3. A value that the protocol cannot carry raises ValueError before a byte is sent.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.messages import PartitionProduceResponse, ProduceResponse
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
 _FIRST_FLEXIBLE: Final = 9
 _FIRST_BY_TOPIC_ID: Final = 13
 _INT32_MAX: Final = 2**31 - 1
@@ -29,14 +32,19 @@ _CORRELATION_ID_AT: Final = 8
 _INT32: Final = struct.Struct(">i")
 _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
 
-# The start of a v13 answer for one topic: correlation id, no header tags, one topic, its id, partitions.
-_ONE_TOPIC: Final = b"\x00\x02"
-_TOPIC_ID_AT: Final = _INT32.size + len(_ONE_TOPIC)
-_PARTITIONS_AT: Final = _TOPIC_ID_AT + 16 + 1
+_JOINED: Final = 4096
+"""Batches up to this size are copied. That takes no longer than a buffer of its own does, which uvloop wraps in two
+views. The garbage collector counts these, and looks at every open batch the sooner."""
+
+# The parts of a v13 answer: correlation id, header tags, count of topics; for each its id, count and partitions.
+_TAGS_AT: Final = _INT32.size
+_TOPICS_AT: Final = _TAGS_AT + 1
+_UUID_SIZE: Final = 16
 _PARTITION: Final = struct.Struct(">ihqqq3s")
+_PARTITION_SIZE: Final = _PARTITION.size
 _NO_DETAILS: Final = b"\x01\x00\x00"  # no record errors, no message, no tags
-_END: Final = struct.Struct(">Bib")  # the topic's tags, the throttle time, tags
-_PLAIN_SIZE: Final = _PARTITIONS_AT + _END.size
+_END: Final = struct.Struct(">ib")  # the throttle time, tags
+_END_SIZE: Final = _END.size
 
 
 class ProduceBatch(Protocol):
@@ -57,7 +65,7 @@ class ProduceBatch(Protocol):
     @property
     def partition(self) -> int: ...  # noqa: D102
     @property
-    def buffers(self) -> Sequence[bytes | bytearray | memoryview]: ...  # noqa: D102
+    def buffers(self) -> Sequence[Buffer]: ...  # noqa: D102
     @property
     def size(self) -> int: ...  # noqa: D102
 
@@ -70,8 +78,8 @@ def encode_produce(
     timeout: float,
     batches: Sequence[ProduceBatch],
     transactional_id: str | None = None,
-) -> list[bytes | bytearray | memoryview]:
-    """Encode a Produce request around the batches' own buffers.
+) -> list[Buffer]:
+    """Encode a Produce request around the batches' own buffers; small batches are copied.
 
     Args:
         version: The negotiated version, 3 to 13.
@@ -83,7 +91,7 @@ def encode_produce(
         transactional_id: The id of a transactional producer.
 
     Returns:
-        The frame in pieces, in the order in which to write them.
+        The frame's buffers, in the order in which to write them. What is not a batch's own is bytes.
 
     Raises:
         ValueError: If there is no batch, if a topic's id is not known in v13, or if a value is more than the
@@ -91,13 +99,14 @@ def encode_produce(
     """
     is_flexible = version >= _FIRST_FLEXIBLE
     groups = _by_topic(version >= _FIRST_BY_TOPIC_ID, batches, version)
-    # The first piece is a bytearray because the frame's length is written last.
-    piece = bytearray(_prefix(version, client_id, transactional_id, acks, timeout))
-    _INT32.pack_into(piece, _CORRELATION_ID_AT, correlation_id)
-    _put_count(piece, len(groups), is_flexible)
-    first = piece
-    pieces: list[bytes | bytearray | memoryview] = []
+    first = piece = bytearray(_prefix(version, client_id, transactional_id, acks, timeout))
+    _INT32.pack_into(first, _CORRELATION_ID_AT, correlation_id)
+    _put_count(first, len(groups), is_flexible)
     total = -4  # a frame's length does not count itself
+    # The first buffer follows at the end, because it begins with the frame's length.
+    buffers: list[Buffer] = [b""]
+    beginning: list[Buffer] = []
+    run = beginning
     for key, group in groups:
         # Not `key.bytes`: a UUID's properties are Python code.
         piece += nullable_string(key, is_flexible) if isinstance(key, str) else key.int.to_bytes(16, "big")
@@ -106,9 +115,15 @@ def encode_produce(
             size = batch.size
             _put_int32(piece, batch.partition)
             _put_count(piece, size, is_flexible)
-            pieces.append(piece)
-            pieces += batch.buffers
+            run.append(piece)
             total += len(piece) + size
+            if size <= _JOINED:
+                run += batch.buffers
+            else:
+                if run is not beginning:
+                    buffers.append(b"".join(run))
+                run = []
+                buffers += batch.buffers
             piece = bytearray()
             if is_flexible:
                 piece.append(0)  # no tags of the partition
@@ -116,13 +131,15 @@ def encode_produce(
             piece.append(0)  # nor of the topic
     if is_flexible:
         piece.append(0)  # nor of the request
-    if piece:
-        pieces.append(piece)
-        total += len(piece)
+    run.append(piece)
+    total += len(piece)
     if total > _INT32_MAX:
         raise ValueError(f"a request of {total} bytes is longer than a frame can be")
     _INT32.pack_into(first, 0, total)
-    return pieces
+    if run is not beginning and (rest := b"".join(run)):
+        buffers.append(rest)
+    buffers[0] = b"".join(beginning)
+    return buffers
 
 
 @lru_cache(maxsize=64)
@@ -186,37 +203,60 @@ def _put_count(piece: bytearray, count: int, is_flexible: bool) -> None:
 
 
 def plain_answer(frame: memoryview) -> ProduceResponse | None:
-    """Read the most frequent answer: Produce v13, one topic, no error details, no tags.
+    """Read the most frequent answer: Produce v13, no error details, no tags.
 
     Returns:
         The answer, or `None` if it has more fields or is broken; the schema's reader then reads it.
     """
-    size = len(frame)
-    count = (size - _PLAIN_SIZE) // _PARTITION.size
-    # Counts are varints of count plus 1: up to 126 fit into the one byte that is read here.
-    if (
-        not 0 <= count < 0x7F
-        or size != _PLAIN_SIZE + count * _PARTITION.size
-        or bytes(frame[_INT32.size : _TOPIC_ID_AT]) != _ONE_TOPIC
-        or frame[_PARTITIONS_AT - 1] != count + 1
-    ):
+    data = bytes(frame)  # its bytes are C numbers, those of a view are not
+    end = len(data) - _END_SIZE
+    if end < _TOPICS_AT or data[_TAGS_AT]:
         return None
-    topic_tags, throttle, tags = _END.unpack_from(frame, size - _END.size)
-    if topic_tags or tags:
+    topics, at = _read_count(data, _TOPICS_AT)
+    if topics < 0:
         return None
-    topic_id = uuid_of(bytes(frame[_TOPIC_ID_AT : _PARTITIONS_AT - 1]))
     partitions = []
-    for index in range(count):
-        partition, code, offset, append_time, start, rest = _PARTITION.unpack_from(
-            frame, _PARTITIONS_AT + index * _PARTITION.size
-        )
-        if rest != _NO_DETAILS:
+    for _ in range(topics):
+        if at + _UUID_SIZE > end:
             return None
-        # Not by its constructor, which would be a call of Python code for each batch; nor the answer below.
-        partitions.append(
-            tuple.__new__(
-                PartitionProduceResponse,
-                (None, topic_id, partition, code, offset, append_time, start, (), None, -1, -1),
+        topic_id = uuid_of(data[at : at + _UUID_SIZE])
+        count, at = _read_count(data, at + _UUID_SIZE)
+        if count < 0:
+            return None
+        for _ in range(count):
+            if at + _PARTITION_SIZE > end:
+                return None
+            partition, code, offset, append_time, start, rest = _PARTITION.unpack_from(data, at)
+            if rest != _NO_DETAILS:
+                return None
+            at += _PARTITION_SIZE
+            # Not by its constructor, which would be a call of Python code for each batch; nor the answer below.
+            partitions.append(
+                tuple.__new__(
+                    PartitionProduceResponse,
+                    (None, topic_id, partition, code, offset, append_time, start, (), None, -1, -1),
+                )
             )
-        )
+        if at >= end or data[at]:  # the topic's tags
+            return None
+        at += 1
+    if at != end:
+        return None
+    throttle, tags = _END.unpack_from(data, end)
+    if tags:
+        return None
     return tuple.__new__(ProduceResponse, (max(0, throttle) / 1000.0, tuple(partitions), ()))
+
+
+def _read_count(data: bytes, at: int) -> tuple[int, int]:
+    """Read a count, a varint of one more, of at most two bytes; return it with the offset after it.
+
+    An offset up to the answer's last five bytes is in reach. No plain answer has a count of -1: it stands for null,
+    and for a longer varint.
+    """
+    low, high = data[at], data[at + 1]
+    if low < 0x80:
+        return low - 1, at + 1
+    if high < 0x80:
+        return (high << 7 | low & 0x7F) - 1, at + 2
+    return -1, at

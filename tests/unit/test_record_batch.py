@@ -39,7 +39,7 @@ def full_batch(native: ModuleType, size: int = 4096) -> Any:
     return batch
 
 
-def wire(sealed: tuple[list[bytes | memoryview], int]) -> bytes:
+def wire(sealed: tuple[tuple[bytes | memoryview, ...], int]) -> bytes:
     buffers, size = sealed
     data = b"".join(buffers)
     assert len(data) == size
@@ -87,9 +87,39 @@ def test_an_uncompressed_batch_is_the_buffer_itself(native: ModuleType) -> None:
     buffer = bytearray(4096)
     batch = native.RecordBatchBuffer(buffer)
     batch.try_append(1, None, b"value", None)
-    (view,), size = batch.seal()
-    assert view.obj is buffer
+    (sent,), size = batch.seal()
+    assert len(sent) == size
+    view = memoryview(sent)
     assert bytes(view) == bytes(buffer[:size])
+    buffer[size - 2] ^= 0xFF
+    assert bytes(view) == bytes(buffer[:size])
+
+
+def test_the_buffer_cannot_be_resized_while_a_transport_reads_it(native: ModuleType) -> None:
+    buffer = bytearray(4096)
+    batch = native.RecordBatchBuffer(buffer)
+    batch.try_append(1, None, b"value", None)
+    (sent,), size = batch.seal()
+    views = [memoryview(sent), memoryview(sent)]
+    written = bytes(views[0])
+    batch.release()
+    del batch, sent
+    while views:
+        with pytest.raises(BufferError):
+            buffer.extend(b"more")
+        assert bytes(views.pop()) == written == bytes(buffer[:size])
+    buffer.extend(b"more")
+
+
+def test_a_transport_cannot_write_to_a_batch_nor_begin_to_read_a_released_one() -> None:
+    batch = full_batch(native_module("record_batch", "imported"))
+    (sent,), _ = batch.seal()
+    if sent is not batch:
+        pytest.skip("an interpreted batch passes a view on")
+    assert memoryview(sent).readonly
+    batch.release()
+    with pytest.raises(RuntimeError, match="given back"):
+        memoryview(sent)
 
 
 def test_crc_covers_everything_from_the_attributes_on(native: ModuleType) -> None:

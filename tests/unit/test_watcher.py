@@ -206,3 +206,11 @@ def test_a_quiet_wait_asks_for_no_outcome(native: SimpleNamespace) -> None:
     assert stop.value.value is None
     del result, delivery, stop  # its traceback holds the wait
     assert turns.unobserved == 1
+
+
+def test_every_failed_batch_tells_even_where_its_memory_had_another(native: SimpleNamespace) -> None:
+    for _ in range(3):
+        turns, result, [delivery] = deliveries(native, 1)
+        result.fail(delivery_error(), 1)
+        del result, delivery
+        assert turns.unobserved == 1

@@ -97,7 +97,8 @@ class BatchCompression:
             queue: A queue with at least one batch.
             is_ready: Whether its first batch would be sent now, if it were compressed.
         """
-        head = queue.batches[0]
+        head = queue.batches.first
+        assert head is not None
         # Only the first batch of a queue is closed by its age. If those behind it were, too, leased buffers would
         # stay half empty while a broker is slow.
         if is_ready and head.is_open and self._is_long(head):
@@ -113,7 +114,8 @@ class BatchCompression:
             Whether it is compressed. If not, another thread will compress it and `finished()` makes it sendable, or
             its compression failed.
         """
-        batch = queue.batches[0]
+        batch = queue.batches.first
+        assert batch is not None
         if batch.is_compressed:
             return True
         if now != self._step_at:
@@ -172,7 +174,7 @@ class BatchCompression:
         for batch in islice(queue.batches, AHEAD):
             if batch.is_open:
                 return None
-            is_wanted = is_head_wanted and batch is queue.batches[0]
+            is_wanted = is_head_wanted and batch is queue.batches.first
             if (
                 batch.state is BatchState.QUEUED
                 and not batch.is_compressed

@@ -35,6 +35,14 @@ from aioproduce.core.state_table import StateTable
 from aioproduce.errors import ProducerClosedError, RecordTooLargeError
 
 if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
+
+if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["BufferLease", "BufferPool", "BufferWaiter", "WaiterState"]
@@ -77,6 +85,8 @@ WAITER_STATES: Final[StateTable[WaiterState, _Event]] = StateTable(
 )
 
 
+@cython.freelist(16384)
+@cython.cclass
 class BufferLease:
     """Memory that belongs to its holder until `release()`.
 

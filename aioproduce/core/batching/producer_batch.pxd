@@ -17,7 +17,7 @@ cdef class ProducerBatch:
     cdef public bint is_open, possibly_written, sequence_has_been_reset
     cdef public Py_ssize_t attempts, sent_leader_epoch, base_sequence, size, _sealed_sequence
     cdef public object last_error, last_code, producer, audit, topic_id, buffers
-    cdef public ProducerBatch _origin
+    cdef public ProducerBatch ahead, behind, _origin
     cdef public object _lease, _compressed, _sealed_for
     cdef public int _codec_id
 

@@ -24,6 +24,14 @@ from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, RecordBatchBu
 from aioproduce.core.state_table import StateTable
 
 if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
+
+if TYPE_CHECKING:
     import uuid
     from collections.abc import Sequence
 
@@ -120,6 +128,8 @@ class _SharedLease:
             self._lease.release()
 
 
+@cython.freelist(16384)
+@cython.cclass
 class ProducerBatch:
     """Records for one partition, their memory, and the result that their futures share.
 
@@ -140,6 +150,8 @@ class ProducerBatch:
         buffers: The bytes to send, once sealed.
         size: Bytes of `buffers`, once sealed; `records.size` is the size written so far.
         sequence_has_been_reset: Whether its sequence was rewritten since it was last sent.
+        ahead: The batch in front of it in its partition's queue; `BatchQueue` sets it.
+        behind: The batch behind it there; `BatchQueue` sets it.
         audit: Numbers its records and accepts its outcome; `None` if its records are not numbered.
     """
 
@@ -150,10 +162,12 @@ class ProducerBatch:
         "_origin",
         "_sealed_for",
         "_sealed_sequence",
+        "ahead",
         "attempts",
         "audit",
         "base_sequence",
         "batch_id",
+        "behind",
         "buffers",
         "closed_at",
         "created_at",
@@ -217,6 +231,8 @@ class ProducerBatch:
         self.base_sequence: int = NO_SEQUENCE
         self.sequence_has_been_reset: bool = False
         self.audit: RecordAudit | None = None
+        self.ahead: ProducerBatch | None = None
+        self.behind: ProducerBatch | None = None
         self.topic_id: uuid.UUID | None = None
         self.buffers: Sequence[Buffer] = ()
         self.size: int = RECORD_BATCH_OVERHEAD

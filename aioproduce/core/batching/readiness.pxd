@@ -17,6 +17,7 @@ cdef class Readiness:
     cdef public bint _is_closing
     cdef public bint has_news, has_new_leaderless
 
+    @cython.locals(head=ProducerBatch)
     cpdef reconsider(self, PartitionQueue queue, double now)
     cpdef tail_changed(self, PartitionQueue queue, double now)
     cpdef block(self, PartitionQueue queue)

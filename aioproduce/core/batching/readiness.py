@@ -75,10 +75,11 @@ class Readiness:
     def reconsider(self, queue: PartitionQueue, now: float) -> None:
         """Decide again, after a change of a partition, whether or when its first batch can be sent."""
         at = self._sendable_at(queue)
-        if self._compression is not None and queue.batches:
+        head = queue.batches.first
+        if self._compression is not None and head is not None:
             is_ready = at is not None and (at == NOW or at <= now)
             self._compression.look_ahead(queue, is_ready=is_ready)
-            if is_ready and self._compression.awaits(queue.batches[0]):
+            if is_ready and self._compression.awaits(head):
                 at = None
         if at is not None and at > now and at != NOW:
             self.ready.remove(queue)
@@ -95,7 +96,7 @@ class Readiness:
 
     def tail_changed(self, queue: PartitionQueue, now: float) -> None:
         """Handle that the last batch was added or closed. It matters if it is the first, or is compressed ahead."""
-        if len(queue.batches) == 1 or self._compression is not None:
+        if queue.batches.first is queue.batches.last or self._compression is not None:
             self.has_news = True
             self.reconsider(queue, now)
 
@@ -103,6 +104,11 @@ class Readiness:
         """Mark a partition as blocked by the idempotent protocol, for now. It is in no ready queue."""
         queue.is_blocked = True
         self._blocked[queue] = None
+
+    @property
+    def has_blocked(self) -> bool:
+        """Whether any partition is blocked."""
+        return bool(self._blocked)
 
     def unblock(self, queue: PartitionQueue, now: float) -> None:
         """Decide again after a change of the partition's state in the idempotent protocol."""
@@ -156,9 +162,9 @@ class Readiness:
 
     def _sendable_at(self, queue: PartitionQueue) -> float | None:
         """Return when the first batch can be sent: an instant, `NOW`, or `None` if it takes an event."""
-        if not queue.batches or queue.is_muted or queue.is_blocked:
+        head = queue.batches.first
+        if head is None or queue.is_muted or queue.is_blocked:
             return None
-        head = queue.batches[0]
         if head.attempts:
             # It is retried at once with a newer leader than the one that refused it (KIP-951).
             return NOW if queue.leader_epoch > head.sent_leader_epoch else head.retry_at

@@ -276,10 +276,9 @@ class RecordAccumulator:
     def _enqueue(self, batch: ProducerBatch, queue: PartitionQueue, is_full: bool, now: float) -> None:
         self._next_batch_id += 1
         batch.closed_at = now if is_full else now + self._linger
-        if queue.batches:
-            last = queue.batches[-1]
-            if last.closed_at > now:
-                last.closed_at = now  # full, or this one would not have been opened
+        last = queue.batches.last
+        if last is not None and last.closed_at > now:
+            last.closed_at = now  # full, or this one would not have been opened
         self._incomplete.add(batch)
         queue.add(batch, is_full)
         self.readiness.tail_changed(queue, now)
@@ -363,9 +362,10 @@ class RecordAccumulator:
 
     def unblock(self, topic_partition: TopicPartition, now: float) -> None:
         """Handle a change of this partition's state in the idempotent protocol."""
-        queue = self._find(topic_partition)
-        if queue is not None:
-            self.readiness.unblock(queue, now)
+        if self.readiness.has_blocked:
+            queue = self._find(topic_partition)
+            if queue is not None:
+                self.readiness.unblock(queue, now)
 
     def _find(self, topic_partition: TopicPartition) -> PartitionQueue | None:
         queues = self._topics.get(topic_partition.topic)
@@ -386,7 +386,8 @@ class RecordAccumulator:
             queue = self.readiness.first(node, now)
             if queue is None or queue in served:
                 break
-            batch = queue.batches[0]
+            batch = queue.batches.first
+            assert batch is not None, "a ready partition has a batch"
             if drained and size + batch.records.size > self._max_request_size:
                 break
             served.add(queue)
@@ -401,7 +402,7 @@ class RecordAccumulator:
             self._begin_attempt(queue, batch, now)
             drained.append(batch)
             size += batch.size
-            if queue.batches:
+            if queue.batches.first is not None:
                 self.readiness.reconsider(queue, now)
         return drained
 

@@ -2,6 +2,7 @@ cimport cython
 from aioproduce._native.collector cimport untrack
 from aioproduce._native.key_hash cimport partition_of
 from aioproduce._native.topic_appender cimport TopicAppender
+from aioproduce.core.batching.batch_queue cimport BatchQueue
 from aioproduce.core.batching.producer_batch cimport ProducerBatch
 from aioproduce.core.cluster.cluster_metadata cimport ClusterMetadata
 from aioproduce.core.cluster.metadata_views cimport TopicView
@@ -11,7 +12,7 @@ from aioproduce.core.cluster.metadata_views cimport TopicView
 cdef class PartitionQueue:
     cdef readonly object topic_partition
     cdef readonly TopicAppender appender
-    cdef readonly object batches
+    cdef readonly BatchQueue batches
     cdef readonly ProducerBatch open
     cdef public Py_ssize_t leader_id, leader_epoch
     cdef public object ready_node

@@ -12,11 +12,11 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from aioproduce._native.collector import untrack
 from aioproduce._native.key_hash import UNDECIDED, partition_of
+from aioproduce.core.batching.batch_queue import BatchQueue
 from aioproduce.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class PartitionQueue:
         self.topic_partition: TopicPartition = topic_partition
         untrack(topic_partition)
         self.appender: TopicAppender = appender
-        self.batches: deque[ProducerBatch] = deque()
+        self.batches: BatchQueue = BatchQueue()
         self.open: ProducerBatch | None = None
         self.leader_id: int = leader_id
         self.leader_epoch: int = leader_epoch
@@ -76,15 +76,15 @@ class PartitionQueue:
             batch.close_for_appends()
         else:
             self.open = batch
-            self.appender.open(self.topic_partition.partition, batch.records, batch.result)
+            self.appender.open(batch.partition, batch.records, batch.result)
 
     def close_open(self) -> bool:
         """Close the open batch for appends; return whether there was one."""
         if self.open is None:
             return False
         self.open.close_for_appends()
+        self.appender.close(self.open.partition)
         self.open = None
-        self.appender.close(self.topic_partition.partition)
         return True
 
     def put_back(
@@ -94,24 +94,21 @@ class PartitionQueue:
 
         Without sequences no order is promised, but a lost connection need not reverse the order of its requests.
         """
-        place = 0
-        for other in self.batches:
+        other = self.batches.first
+        while other is not None:
             if is_before is None:
                 if other.batch_id >= batch.batch_id:
                     break
             elif not other.has_sequence or not is_before(other, batch):
                 break
-            place += 1
-        self.batches.insert(place, batch)
+            other = other.behind
+        self.batches.insert(batch, other)
 
     def take(self, batch: ProducerBatch) -> None:
         """Remove a batch that is sent or has failed."""
         if self.open is batch:
             self.close_open()
-        if self.batches[0] is batch:
-            self.batches.popleft()
-        else:
-            self.batches.remove(batch)
+        self.batches.remove(batch)
 
 
 class TopicQueues:
