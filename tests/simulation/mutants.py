@@ -342,6 +342,7 @@ MUTANTS: dict[str, Mutant] = {
 """By name."""
 
 WHERE: dict[str, dict[str, Any]] = {
+    "epoch bumped in doubt": {"mode": "idempotent", "weather": "storm"},
     "no muting": {"mode": "plain", "in_flight": 1, "weather": "storm"},
 }
 """Where a bug can show at all, if that is a small part of all cases: what `make_case` shall not draw."""
