@@ -64,9 +64,12 @@ def changed() -> list[str]:
 
 
 def is_unchanged_since(commit: str, command: Sequence[str]) -> bool:
-    """Return whether the product and a command's program are those of a commit, in the working tree, too."""
+    """Return whether the product and a command's program are those of a commit, in the working tree, too.
+
+    Text for people does not count: the tables that a result brings stand in some of it.
+    """
     paths = [*_PRODUCT, program_of(command)]
-    excepted = [f":(exclude){path}" for path in (RESULTS, MACHINERY)]
+    excepted = [f":(exclude){path}" for path in (RESULTS, MACHINERY, "*.md")]
     return _git("diff", "--quiet", commit, "--", *paths, *excepted).returncode == 0
 
 
