@@ -462,6 +462,8 @@ BENCH = ("-m", "benchmarks.latency")
         ("docs/file", True),
         ("benchmarks/results/latency.json", True),
         ("benchmarks/evidence/tables.py", True),
+        ("benchmarks/README.md", True),
+        ("aioproduce/deeper/README.md", True),
     ],
 )
 def test_a_result_is_of_the_product_and_its_program(repository: Path, path: str, is_unchanged: bool) -> None:
